@@ -1,0 +1,131 @@
+"""The graph of every kind, as a function of its key alone: a worker needs nothing else to compile it.
+
+Legend: E hot experts, B rows of the bucket, H model size, F expert size.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from graphcache_wire import GraphKey, Kind
+from torch import Tensor, nn
+
+DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def _gate_times_up(h_EB2F: Tensor, f: int) -> Tensor:
+    gate, up = h_EB2F[..., :f], h_EB2F[..., f:]
+    return gate * torch.sigmoid(gate) * up
+
+
+class ExpertsForward(nn.Module):
+    """``x[E, B, H] -> y[E, B, H]``; each product is one bmm. silu is spelled out: the RNGD compiler takes that form."""
+
+    def forward(self, x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+        h = torch.bmm(x, gate_up.transpose(1, 2))
+        return torch.bmm(_gate_times_up(h, down.shape[2]), down.transpose(1, 2))
+
+
+class BakedExpertsForward(nn.Module):
+    """The forward with its weights as constants: ``x[E, B, H] -> y[E, B, H]``."""
+
+    def __init__(self, gate_up: Tensor, down: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("gate_up", gate_up)
+        self.register_buffer("down", down)
+        self.experts = ExpertsForward()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.experts(x, self.gate_up, self.down)
+        return y
+
+
+def _backward(x: Tensor, gate_up: Tensor, down: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Recomputes gate_up's product, so that forward keeps nothing but x. Returns ``dx``, ``dh``, ``a``."""
+    f = down.shape[2]
+    h = torch.bmm(x, gate_up.transpose(1, 2))
+    gate, up = h[..., :f], h[..., f:]
+    s = torch.sigmoid(gate)
+    silu = gate * s
+    da = torch.bmm(dy, down)
+    dgate = da * up * (s + silu * (1 - s))
+    dh = torch.cat((dgate, da * silu), dim=-1)
+    return torch.bmm(dh, gate_up), dh, silu * up
+
+
+class ExpertsBackwardLora(nn.Module):
+    """``x, gate_up, down, dy -> dx[E, B, H]``: the experts are frozen."""
+
+    def forward(self, x: Tensor, gate_up: Tensor, down: Tensor, dy: Tensor) -> Tensor:
+        return _backward(x, gate_up, down, dy)[0]
+
+
+class ExpertsBackwardFull(nn.Module):
+    """``x, gate_up, down, dy -> dx, dgate_up[E, 2F, H], ddown[E, H, F]``."""
+
+    def forward(self, x: Tensor, gate_up: Tensor, down: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dx, dh, a = _backward(x, gate_up, down, dy)
+        return dx, torch.bmm(dh.transpose(1, 2), x), torch.bmm(dy.transpose(1, 2), a)
+
+
+MODULES: dict[Kind, Callable[[], nn.Module]] = {
+    Kind.EXPERTS_FORWARD: ExpertsForward,
+    Kind.EXPERTS_BACKWARD_LORA: ExpertsBackwardLora,
+    Kind.EXPERTS_BACKWARD_FULL: ExpertsBackwardFull,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDefinition:
+    """What a compiler is given: the module, and the names, shapes and dtype of its inputs and outputs."""
+
+    module: nn.Module
+    input_names: tuple[str, ...]
+    input_shapes: tuple[tuple[int, ...], ...]
+    output_names: tuple[str, ...]
+    output_shapes: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+
+    def example_inputs(self) -> tuple[Tensor, ...]:
+        """Zeros of the right shapes, for an export; nothing reads them."""
+        return tuple(torch.zeros(shape, dtype=self.dtype) for shape in self.input_shapes)
+
+    def random_inputs(self, seed: int) -> tuple[Tensor, ...]:
+        """Inputs with the spread of real ones, for a check of the compiled graph: rows about 1, weights about 1/sqrt(H)."""
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(
+            (torch.randn(shape, generator=generator) * (1.0 if name in ("x", "dy") else shape[-1] ** -0.5)).to(self.dtype)
+            for name, shape in zip(self.input_names, self.input_shapes, strict=True)
+        )
+
+
+def graph_definition(key: GraphKey, gate_up: Tensor | None = None, down: Tensor | None = None) -> GraphDefinition:
+    """The graph that ``key`` names. ``gate_up`` and ``down`` are given in baked mode, and only there.
+
+    Raises:
+        ValueError: a baked key without weights, or weights of another shape than the key says.
+    """
+    e, b, h, f = key.e_hot, key.bucket, key.h, key.f
+    rows, gate_up_shape, down_shape = (e, b, h), (e, 2 * f, h), (e, h, f)
+    dtype = DTYPES[key.dtype]
+    if key.mode == "baked":
+        if gate_up is None or down is None:
+            raise ValueError(f"{key.label()}: a baked graph needs its weights, gate_up{gate_up_shape} and down{down_shape}")
+        if tuple(gate_up.shape) != gate_up_shape or tuple(down.shape) != down_shape:
+            raise ValueError(
+                f"{key.label()}: weights are gate_up{tuple(gate_up.shape)}, down{tuple(down.shape)}, "
+                f"not gate_up{gate_up_shape}, down{down_shape}"
+            )
+        module = BakedExpertsForward(gate_up.detach().to(dtype), down.detach().to(dtype))
+        return GraphDefinition(module, ("x",), (rows,), ("y",), (rows,), dtype)
+    module = MODULES[key.kind]()
+    inputs = {"x": rows, "gate_up": gate_up_shape, "down": down_shape}
+    outputs = {"y": rows}
+    if key.kind is not Kind.EXPERTS_FORWARD:
+        inputs["dy"] = rows
+        outputs = {"dx": rows}
+    if key.kind is Kind.EXPERTS_BACKWARD_FULL:
+        outputs |= {"dgate_up": gate_up_shape, "ddown": down_shape}
+    return GraphDefinition(
+        module, tuple(inputs), tuple(inputs.values()), tuple(outputs), tuple(outputs.values()), dtype
+    )

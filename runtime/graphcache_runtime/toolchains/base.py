@@ -1,0 +1,116 @@
+"""Toolchain: the adapter of one compiler. It names its exact version, compiles from a key, loads, and runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import torch
+from graphcache_wire import GraphKey
+
+ReportPhase = Callable[[str, float | None], None]
+"""Called with a phase of ``graphcache_wire.lease.Phase`` and the progress from 0 to 1, or None where it is unknown."""
+
+
+class ToolchainError(Exception):
+    """A toolchain could not do what was asked; the message says what is missing and how to get it."""
+
+
+class ToolchainUnavailable(ToolchainError):
+    """The compiler, or a part of it, is not installed here."""
+
+
+class CompileRejected(ToolchainError):
+    """The compiler's own refusal of the graph: trying again gives the same answer."""
+
+
+class LoadFailed(ToolchainError):
+    """The bytes are whole but no graph that this machine can run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights that become constants of a baked graph: ``gate_up[E, 2F, H]``, ``down[E, H, F]``."""
+
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+@runtime_checkable
+class LoadedGraph(Protocol):
+    """A graph that is ready to run on its device."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its inputs must be and its outputs will be."""
+        ...
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Run once. Inputs are those of the key's kind, in order; one tuple entry an output."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """What a compile gave: a file inside its work folder, and facts for the record."""
+
+    path: Path
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class Toolchain(Protocol):
+    """One compiler.
+
+    A toolchain is made without arguments, and making it must not import the compiler: that happens in the methods, so
+    that listing the toolchains of a machine is cheap.
+    """
+
+    name: str
+    """The name of its ladder and of its entry point, such as ``rngd``."""
+
+    def missing(self) -> list[str]:
+        """What keeps it from compiling here, one sentence each with how to install it; empty when it can."""
+        ...
+
+    def version(self) -> str:
+        """The string of ``GraphKey.toolchain``: everything about the compiler and its target that changes the bytes.
+
+        Raises:
+            ToolchainUnavailable: the compiler is not installed here.
+        """
+        ...
+
+    def compile(
+        self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
+    ) -> CompiledGraph:
+        """Compile the graph of ``key`` inside ``folder``, which is empty and this compile's own.
+
+        Args:
+            weights: the constants of a baked graph; None in inputs mode.
+
+        Raises:
+            CompileRejected: the compiler refused the graph.
+            ToolchainUnavailable: the compiler is not installed here.
+        """
+        ...
+
+    def load(self, path: Path, key: GraphKey) -> LoadedGraph:
+        """Load a compiled graph whose digest and signature were checked before.
+
+        Raises:
+            LoadFailed: the file holds no graph for this machine, or not the graph of ``key``.
+        """
+        ...
+
+
+def check_inputs(inputs: Sequence[torch.Tensor], expected: Sequence[tuple[int, ...]], names: Sequence[str]) -> None:
+    """Refuse inputs of another number or shape than the graph was compiled for.
+
+    Raises:
+        ValueError: names the input, its shape and the expected one.
+    """
+    if len(inputs) != len(expected):
+        raise ValueError(f"the graph takes {len(expected)} inputs ({', '.join(names)}), not {len(inputs)}")
+    for tensor, shape, name in zip(inputs, expected, names, strict=True):
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"input {name} has shape {tuple(tensor.shape)}; the graph was compiled for {shape}")
