@@ -24,7 +24,6 @@ def _no_control_characters(text: str) -> str:
     return text
 
 
-
 Int = Annotated[int, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 Bool = Annotated[bool, Field(strict=True)]

@@ -96,7 +96,9 @@ class GraphKey(WireModel):
         if whole["mode"] == "baked" and not is_sha256(whole.get("weights", "")):
             raise ValueError("baked mode needs the option weights: the sha256 of the weights inside the graph")
         if whole["mode"] == "inputs" and "weights" in whole:
-            raise ValueError("the option weights belongs to baked mode: in inputs mode weights are no part of the graph")
+            raise ValueError(
+                "the option weights belongs to baked mode: in inputs mode weights are no part of the graph"
+            )
         return dict(sorted(whole.items()))
 
     @model_validator(mode="after")

@@ -5,8 +5,20 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from graphcache_wire.artifact import Artifact, Published
-from graphcache_wire.base import Bool, CompileId, Count, Fraction, Int, LogTail, Name, OwnerId, Seconds, Text
-from graphcache_wire.base import ToolchainVersion, WireModel
+from graphcache_wire.base import (
+    Bool,
+    CompileId,
+    Count,
+    Fraction,
+    Int,
+    LogTail,
+    Name,
+    OwnerId,
+    Seconds,
+    Text,
+    ToolchainVersion,
+    WireModel,
+)
 from graphcache_wire.failure import FailureClass
 from graphcache_wire.key import GraphKey
 

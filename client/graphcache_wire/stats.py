@@ -100,5 +100,3 @@ class Health(WireModel):
     status: Literal["ok", "unavailable"]
     checks: dict[str, str] = {}
     version: str = ""
-
-

@@ -1,0 +1,293 @@
+"""ServiceClient: every call of the API, typed; outages and refusals as errors of their own."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from graphcache_client.breaker import CircuitBreaker
+from graphcache_client.errors import LeaseLost, RequestRefused, ServiceUnavailable
+from graphcache_client.identity import default_holder, new_owner
+from graphcache_client.verify import READ_BYTES
+from graphcache_wire import (
+    ClaimRequest,
+    ClaimResponse,
+    CompleteRequest,
+    CompleteResponse,
+    ErrorBody,
+    ErrorCode,
+    FailRequest,
+    FailResponse,
+    GraphKey,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Lease,
+    ManifestRequest,
+    ManifestStatus,
+    Outcome,
+    ReleaseRequest,
+    ResolveManyRequest,
+    ResolveManyResponse,
+    ResolveRequest,
+    Stats,
+    UsageRequest,
+    routes,
+)
+from graphcache_wire.graphs import ExplainRequest, Explanation, GraphDetail, GraphPage, ReportRequest, ReportResponse
+from graphcache_wire.stats import UsageResponse
+
+CONNECT_S = 5.0
+ANSWER_S = 20.0
+"""How long an answer may take beyond the time that the request asked to be held."""
+STALL_S = 60.0
+"""How long a transfer may stand still."""
+TRIES = 3
+FIRST_PAUSE_S = 0.25
+
+Answer = TypeVar("Answer")
+_OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
+_BUSY = frozenset({429, 502, 503, 504})
+
+
+class ServiceClient:
+    """Speaks to one service. Every call is safe to repeat, and is repeated on a broken connection.
+
+    Args:
+        url: such as ``http://cache:8470``.
+        token: sent as a bearer token; shown in no repr, log or error.
+        owner: this process's random id; all leases that it takes belong to it.
+        holder: its name for people.
+
+    Every method raises ``ServiceUnavailable`` when the service cannot be reached or cannot answer now, and
+    ``RequestRefused`` when it says no. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        owner: str | None = None,
+        holder: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        breaker: CircuitBreaker | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.owner = owner or new_owner()
+        self.holder = holder or default_holder()
+        self._sleep = sleep
+        self._breaker = breaker or CircuitBreaker()
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+            follow_redirects=False,
+            transport=transport,
+        )
+
+    def resolve(self, request: ResolveRequest) -> Outcome:
+        return self._post(routes.RESOLVE, request, _OUTCOME.validate_json, held_s=request.wait_s)
+
+    def resolve_many(self, request: ResolveManyRequest) -> ResolveManyResponse:
+        return self._post(routes.RESOLVE_MANY, request, ResolveManyResponse.model_validate_json)
+
+    def claim(self, request: ClaimRequest) -> ClaimResponse:
+        return self._post(routes.CLAIM, request, ClaimResponse.model_validate_json, held_s=request.wait_s)
+
+    def heartbeat(self, compile_id: str, request: HeartbeatRequest) -> HeartbeatResponse:
+        path = routes.HEARTBEAT.format(compile_id=compile_id)
+        return self._post(path, request, HeartbeatResponse.model_validate_json)
+
+    def complete(self, compile_id: str, request: CompleteRequest) -> CompleteResponse:
+        path = routes.COMPLETE.format(compile_id=compile_id)
+        return self._post(path, request, CompleteResponse.model_validate_json)
+
+    def fail(self, compile_id: str, request: FailRequest) -> FailResponse:
+        return self._post(routes.FAIL.format(compile_id=compile_id), request, FailResponse.model_validate_json)
+
+    def release(self, compile_id: str, request: ReleaseRequest) -> None:
+        self._post(routes.RELEASE.format(compile_id=compile_id), request, bytes)
+
+    def create_manifest(self, request: ManifestRequest) -> ManifestStatus:
+        return self._post(routes.MANIFESTS, request, ManifestStatus.model_validate_json)
+
+    def manifest(self, manifest_id: str) -> ManifestStatus:
+        return self._get(routes.MANIFEST.format(manifest_id=manifest_id), ManifestStatus.model_validate_json)
+
+    def stats(self, *, since: str | None = None, group_by: str | None = None) -> Stats:
+        given = {"since": since, "group_by": group_by}
+        params = {name: value for name, value in given.items() if value is not None}
+        return self._get(routes.STATS, Stats.model_validate_json, params)
+
+    def usage(self, request: UsageRequest) -> UsageResponse:
+        return self._post(routes.USAGE, request, UsageResponse.model_validate_json)
+
+    def graphs(self, **filters: str) -> GraphPage:
+        return self._get(routes.GRAPHS, GraphPage.model_validate_json, filters)
+
+    def graph(self, key_digest: str) -> GraphDetail:
+        return self._get(routes.GRAPH.format(key_digest=key_digest), GraphDetail.model_validate_json)
+
+    def explain(self, key: GraphKey) -> Explanation:
+        return self._post(routes.EXPLAIN, ExplainRequest(key=key), Explanation.model_validate_json)
+
+    def report(self, key_digest: str, request: ReportRequest) -> ReportResponse:
+        path = routes.GRAPH_REPORT.format(key_digest=key_digest)
+        return self._post(path, request, ReportResponse.model_validate_json)
+
+    def healthy(self) -> bool:
+        """Whether the service answers that it is alive; never raises for an outage."""
+        try:
+            return self._http.get(routes.HEALTHZ).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def upload(self, path: Path, digest: str, size_bytes: int, lease: Lease) -> None:
+        """Send a file under a lease, in pieces of 1 MiB; a blob that is stored already ends it early.
+
+        Raises:
+            LeaseLost: the lease is no longer this owner's.
+        """
+        params = {
+            routes.COMPILE_ID_PARAMETER: lease.compile_id,
+            routes.GENERATION_PARAMETER: str(lease.generation),
+        }
+
+        def send() -> httpx.Response:
+            return self._http.put(
+                routes.BLOB.format(digest=digest),
+                params=params,
+                content=_pieces(path),
+                headers={"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream"},
+                timeout=httpx.Timeout(STALL_S, connect=CONNECT_S),
+            )
+
+        self._call(send)
+
+    def download(self, digest: str, size_bytes: int, into: Path) -> None:
+        """Fetch a blob into a file, going on where a broken connection left it. The caller checks the digest.
+
+        Raises:
+            RequestRefused: with code not_found where the bytes are gone.
+        """
+        into.touch()
+        self._call(lambda: self._fetch_rest(digest, size_bytes, into))
+
+    def _fetch_rest(self, digest: str, size_bytes: int, into: Path) -> httpx.Response:
+        have_bytes = into.stat().st_size
+        if have_bytes == size_bytes and size_bytes > 0:
+            return httpx.Response(200)
+        headers = {"Accept-Encoding": "identity"}
+        if have_bytes:
+            headers |= {"Range": f"bytes={have_bytes}-", "If-Range": f'"{digest}"'}
+        timeout = httpx.Timeout(STALL_S, connect=CONNECT_S)
+        with self._http.stream("GET", routes.BLOB.format(digest=digest), headers=headers, timeout=timeout) as answer:
+            if answer.status_code not in (200, 206):
+                answer.read()
+                return answer
+            with into.open("ab" if answer.status_code == 206 else "wb") as file:
+                for piece in answer.iter_bytes(READ_BYTES):
+                    file.write(piece)
+        return httpx.Response(200)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"ServiceClient(url={self.url!r}, holder={self.holder!r})"
+
+    def _post(self, path: str, body: BaseModel, parse: Callable[[bytes], Answer], *, held_s: float = 0.0) -> Answer:
+        content = body.model_dump_json()
+        timeout = httpx.Timeout(held_s + ANSWER_S, connect=CONNECT_S)
+        headers = {"Content-Type": "application/json"}
+        answer = self._call(lambda: self._http.post(path, content=content, headers=headers, timeout=timeout))
+        return self._parsed(answer, parse)
+
+    def _get(self, path: str, parse: Callable[[bytes], Answer], params: dict[str, Any] | None = None) -> Answer:
+        return self._parsed(self._call(lambda: self._http.get(path, params=params)), parse)
+
+    def _parsed(self, answer: httpx.Response, parse: Callable[[bytes], Answer]) -> Answer:
+        try:
+            return parse(answer.content)
+        except ValidationError as error:
+            raise ServiceUnavailable(
+                f"{self.url} answered {answer.url.path} with something that is no answer of graphcache "
+                f"({error.error_count()} faults): is this URL the service's, and of the same version?"
+            ) from error
+
+    def _call(self, send: Callable[[], httpx.Response]) -> httpx.Response:
+        """Send, and send again after a broken connection or a busy answer; then raise what it came to."""
+        left_s = self._breaker.refused_for_s()
+        if left_s is not None:
+            raise ServiceUnavailable(f"{self.url} did not answer before; the next try is in {left_s:.1f} s")
+        pause_s = FIRST_PAUSE_S
+        for last in (False,) * (TRIES - 1) + (True,):
+            try:
+                answer = send()
+            except httpx.InvalidURL as error:
+                raise ServiceUnavailable(f"{self.url} is no URL of a service: {error}") from error
+            except httpx.HTTPError as error:
+                if last:
+                    self._breaker.failed()
+                    raise ServiceUnavailable(f"{self.url} cannot be reached: {_reason(error)}") from error
+            else:
+                if answer.status_code not in _BUSY or last:
+                    return self._judged(answer)
+                pause_s = max(pause_s, _retry_after_s(answer))
+            self._sleep(pause_s)
+            pause_s *= 2
+        raise AssertionError("the last try returns or raises")
+
+    def _judged(self, answer: httpx.Response) -> httpx.Response:
+        if answer.is_success:
+            self._breaker.succeeded()
+            return answer
+        body = _error_body(answer)
+        if body is None or answer.status_code >= 500 or answer.status_code == 429:
+            if body is None or answer.status_code in _BUSY:
+                self._breaker.failed()
+            said = body.message if body else f"status {answer.status_code} without an error of graphcache"
+            raise ServiceUnavailable(f"{self.url} cannot answer now: {said}")
+        self._breaker.succeeded()
+        kind = LeaseLost if body.code is ErrorCode.LEASE_EXPIRED else RequestRefused
+        raise kind(answer.status_code, body)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while piece := file.read(READ_BYTES):
+            yield piece
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _error_body(answer: httpx.Response) -> ErrorBody | None:
+    try:
+        return ErrorBody.model_validate_json(answer.content)
+    except ValidationError:
+        return None
+
+
+def _retry_after_s(answer: httpx.Response) -> float:
+    try:
+        return min(float(answer.headers.get("Retry-After", "0")), 10.0)
+    except ValueError:
+        return 0.0
