@@ -112,10 +112,9 @@ class GraphCache:
             return found
         deadline = None if deadline_s is None else started + deadline_s
         with self.store.lock(key.digest, deadline):
-            found = (
-                self._remembered(key) or self._on_disk(key, started) or self._elsewhere(key, purpose, started, deadline)
-            )
-        return found
+            if found := self._remembered(key) or self._on_disk(key, started):
+                return found
+            return self._elsewhere(key, purpose, started, deadline)
 
     def try_get(self, key: GraphKey, *, purpose: Purpose = "train") -> CachedGraph | None:
         """The graph if it can be had now. Otherwise None, and workers are asked to compile it.
@@ -194,11 +193,11 @@ class GraphCache:
         bad_downloads = 0
         while True:
             wait_s = 0.0 if self._mode == "require_hit" else _wait_s(deadline)
-            outcome = service.resolve(self._question(key, purpose, wait_s=wait_s, can_compile=can_compile, tier=tier))
+            outcome = service.resolve(self._question(key, purpose, wait_s=wait_s, can_compile=can_compile))
             match outcome:
-                case Ready(artifact=artifact):
+                case Ready(artifact=artifact, joined=joined):
                     try:
-                        return self._fetch(key, artifact, tier, started)
+                        return self._fetch(key, artifact, "joined" if joined else tier, started)
                     except BadArtifact:
                         bad_downloads += 1
                         if bad_downloads == BAD_DOWNLOADS:
@@ -215,9 +214,7 @@ class GraphCache:
                     if deadline is not None and time.monotonic() >= deadline:
                         raise GraphNotReady(key, outcome, time.monotonic() - started)
 
-    def _question(
-        self, key: GraphKey, purpose: Purpose, *, wait_s: float, can_compile: bool, tier: Tier = "service"
-    ) -> ResolveRequest:
+    def _question(self, key: GraphKey, purpose: Purpose, *, wait_s: float, can_compile: bool) -> ResolveRequest:
         assert self.service is not None
         return ResolveRequest(
             key=key,

@@ -68,7 +68,7 @@ class GraphMissing(GraphcacheError):
     def __init__(self, key: GraphKey) -> None:
         self.key = key
         super().__init__(
-            f"{key.label()} ({key.toolchain}) is not in the cache, and compiling is not allowed here (mode require_hit). "
+            f"{key.label()} ({key.toolchain}) is not in the cache, and mode require_hit compiles nothing. "
             f"Prewarm it: kind {key.kind}, e_hot {key.e_hot}, h {key.h}, f {key.f}, bucket {key.bucket}."
         )
 

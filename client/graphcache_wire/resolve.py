@@ -33,8 +33,11 @@ class ResolveRequest(WireModel):
 
 
 class Ready(WireModel):
+    """``joined``: this answer was held open until another's compile was published; else the graph was there."""
+
     state: Literal["ready"] = "ready"
     artifact: Artifact
+    joined: Bool = False
 
 
 class Granted(WireModel):

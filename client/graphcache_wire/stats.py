@@ -98,5 +98,5 @@ class UsageResponse(WireModel):
 
 class Health(WireModel):
     status: Literal["ok", "unavailable"]
-    checks: dict[str, str] = {}
+    checks: dict[str, str] = Field(default_factory=dict)
     version: str = ""
