@@ -1,0 +1,183 @@
+"""Staging: where bytes gather while they are not yet a blob.
+
+Each process has a folder of its own below the staging root and holds a lock on it for as long as it lives; the kernel
+frees the lock when the process dies, however it dies. A start sweeps the folders whose lock is free, so two replicas on
+one host never sweep each other's uploads.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from graphcache_service.blobs.errors import DigestMismatch, LengthMismatch, typed_os_errors
+
+PREALLOCATE_FROM_BYTES = 1 << 20
+"""From this size on the disk's blocks are reserved first, so that a full disk is found before the body is read."""
+NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
+
+
+class StagedFile:
+    """Bytes on their way in: appended, hashed on the way, never visible. Calls block; one thread at a time.
+
+    The file is opened at the first append, so that an upload that never sends a byte leaves no trace.
+    """
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self.received_bytes = 0
+        self._sha256 = hashlib.sha256()
+        self._descriptor: int | None = None
+
+    def preallocate(self) -> None:
+        """Reserves the disk's blocks for a large file, where the file system can.
+
+        Raises:
+            StoreFull: the disk has not enough room for the announced size.
+        """
+        if self.size_bytes < PREALLOCATE_FROM_BYTES:
+            return
+        with typed_os_errors("stage an upload", self.size_bytes):
+            try:
+                os.posix_fallocate(self._open(), 0, self.size_bytes)
+            except OSError as error:
+                if error.errno not in NO_PREALLOCATION:
+                    self.discard()
+                    raise
+
+    def append(self, chunks: Iterable[bytes]) -> None:
+        """Writes and hashes ``chunks``.
+
+        Raises:
+            LengthMismatch: more bytes than announced.
+            StoreFull, BlobStoreUnavailable: the disk refused.
+        """
+        for chunk in chunks:
+            if self.received_bytes + len(chunk) > self.size_bytes:
+                raise LengthMismatch(self.size_bytes, self.received_bytes + len(chunk))
+            self._sha256.update(chunk)
+            self._write(chunk)
+            self.received_bytes += len(chunk)
+
+    def digest(self) -> str:
+        """sha256 of what has arrived so far."""
+        return self._sha256.hexdigest()
+
+    def check(self, digest: str) -> None:
+        """Checks that everything arrived, and nothing else.
+
+        Raises:
+            LengthMismatch, DigestMismatch: it did not.
+        """
+        if self.received_bytes != self.size_bytes:
+            raise LengthMismatch(self.size_bytes, self.received_bytes)
+        if self.digest() != digest:
+            raise DigestMismatch(digest, self.digest())
+
+    def close(self, durable: bool) -> None:
+        """Ends writing. ``durable``: the bytes are on the disk when this returns, not only in the kernel's memory."""
+        with typed_os_errors("stage an upload", self.size_bytes):
+            descriptor = self._open()
+            try:
+                if durable:
+                    os.fsync(descriptor)
+            finally:
+                self._descriptor = None
+                os.close(descriptor)
+
+    def discard(self) -> None:
+        """Removes what was staged. Safe to repeat, and after the file became a blob."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        self.path.unlink(missing_ok=True)
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        return self._descriptor
+
+    def _write(self, chunk: bytes) -> None:
+        with typed_os_errors("stage an upload", self.size_bytes):
+            descriptor = self._open()
+            rest, offset = memoryview(chunk), self.received_bytes
+            while rest:
+                written = os.pwrite(descriptor, rest, offset)
+                rest, offset = rest[written:], offset + written
+
+
+class Staging:
+    """One process's folder for bytes on their way in.
+
+    Raises:
+        BlobStoreUnavailable: the folder cannot be made or locked.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        with typed_os_errors("open its staging folder"):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.swept_files = sweep(root)
+            self.folder, lock = _own_folder(root)
+        self._lock: int | None = lock
+
+    def new_file(self, size_bytes: int) -> StagedFile:
+        """A file that will hold ``size_bytes`` bytes."""
+        return StagedFile(self.folder / secrets.token_hex(16), size_bytes)
+
+    def files(self) -> list[Path]:
+        """What lies there now, for the record."""
+        return sorted(self.folder.iterdir())
+
+    def close(self) -> None:
+        """Removes this process's folder. Uploads under way fail. Safe to repeat."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def sweep(root: Path) -> int:
+    """Removes what processes that live no more left behind; says how many files that were."""
+    swept_files = 0
+    for folder in root.iterdir():
+        lock = _try_lock(folder)
+        if lock is not None:
+            swept_files += sum(1 for _ in folder.iterdir())
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+    return swept_files
+
+
+def _own_folder(root: Path) -> tuple[Path, int]:
+    """A new folder and the lock on it.
+
+    Another process's sweep may see the folder between its making and its locking, and take it away: it is made anew.
+    """
+    while True:
+        folder = root / secrets.token_hex(16)
+        folder.mkdir(mode=0o700)
+        lock = _try_lock(folder)
+        if lock is not None and folder.exists():
+            return folder, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _try_lock(folder: Path) -> int | None:
+    """A descriptor that holds the folder's lock, or None where it is held, gone, or no folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
