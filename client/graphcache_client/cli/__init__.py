@@ -1,0 +1,1 @@
+"""The command line: one file a command. Commands of the service and the runtime join by entry point."""
