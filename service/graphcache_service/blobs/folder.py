@@ -14,7 +14,7 @@ from graphcache_service.blobs.errors import BlobStoreUnavailable, typed_os_error
 from graphcache_service.blobs.layout import blob_name, digest_of_name
 from graphcache_service.blobs.mapped import MappedBlob
 from graphcache_service.blobs.staging import StagedFile, Staging
-from graphcache_service.blobs.store import BlobStore, StoredBlob
+from graphcache_service.blobs.base import BlobStore, StoredBlob
 
 T = TypeVar("T")
 A = TypeVarTuple("A")

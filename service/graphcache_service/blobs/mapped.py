@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from graphcache_service.blobs.errors import BlobDamaged, typed_os_errors
-from graphcache_service.blobs.store import OpenBlob
+from graphcache_service.blobs.base import OpenBlob
 
 SLICE_BYTES = 1 << 20
 """What is handed to the socket at once; docs/performance-serving.md has the figures of 256 KiB to 16 MiB."""

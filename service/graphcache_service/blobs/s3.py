@@ -15,7 +15,7 @@ from obstore.store import S3Store
 from graphcache_service.blobs.errors import BlobDamaged, BlobStoreUnavailable
 from graphcache_service.blobs.layout import blob_name, digest_of_name
 from graphcache_service.blobs.staging import StagedFile, Staging
-from graphcache_service.blobs.store import BlobStore, OpenBlob, StoredBlob
+from graphcache_service.blobs.base import BlobStore, OpenBlob, StoredBlob
 
 if TYPE_CHECKING:
     from obstore.store import S3Config

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from graphcache_service.blobs.errors import DigestMismatch, LengthMismatch, typed_os_errors
+from graphcache_service.blobs.errors import digest_mismatch, length_mismatch, typed_os_errors
 
 PREALLOCATE_FROM_BYTES = 1 << 20
 """From this size on the disk's blocks are reserved first, so that a full disk is found before the body is read."""
@@ -59,7 +59,7 @@ class StagedFile:
         """
         for chunk in chunks:
             if self.received_bytes + len(chunk) > self.size_bytes:
-                raise LengthMismatch(self.size_bytes, self.received_bytes + len(chunk))
+                raise length_mismatch(self.size_bytes, self.received_bytes + len(chunk))
             self._sha256.update(chunk)
             self._write(chunk)
             self.received_bytes += len(chunk)
@@ -75,9 +75,9 @@ class StagedFile:
             LengthMismatch, DigestMismatch: it did not.
         """
         if self.received_bytes != self.size_bytes:
-            raise LengthMismatch(self.size_bytes, self.received_bytes)
+            raise length_mismatch(self.size_bytes, self.received_bytes)
         if self.digest() != digest:
-            raise DigestMismatch(digest, self.digest())
+            raise digest_mismatch(digest, self.digest())
 
     def close(self, durable: bool) -> None:
         """Ends writing. ``durable``: the bytes are on the disk when this returns, not only in the kernel's memory."""

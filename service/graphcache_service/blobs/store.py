@@ -1,103 +1,56 @@
-"""BlobStore: immutable bytes by their sha256. What a folder and a bucket have in common."""
+"""Opens the blob store that the settings name."""
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from graphcache_service.blobs.staging import StagedFile, Staging
+from pydantic import SecretStr
 
+from graphcache_service.blobs.base import BlobStore, OpenBlob, StoredBlob
+from graphcache_service.blobs.errors import BlobDamaged, BlobStoreUnavailable
+from graphcache_service.blobs.folder import FolderBlobs
+from graphcache_service.blobs.s3 import S3Blobs, S3Location
+from graphcache_service.settings import Settings, SettingsError
 
-@dataclass(frozen=True, slots=True)
-class StoredBlob:
-    """What a listing says of a blob. ``stored_at``: a blob younger than an upload's grace is no orphan yet."""
-
-    digest: str
-    size_bytes: int
-    stored_at: datetime
+__all__ = ["BlobDamaged", "BlobStore", "BlobStoreUnavailable", "OpenBlob", "StoredBlob", "open_blob_store"]
 
 
-class OpenBlob(ABC):
-    """A blob being read, by any number of readers. What is open stays readable to its end, though it may be deleted
-    meanwhile; it is closed when the last reader lets go of it.
+def open_blob_store(settings: Settings) -> BlobStore:
+    """The folder or blob_bucket of ``settings.blob_location()``. Sweeps what dead processes left in its staging folder.
+
+    Uploads to a blob_bucket gather in ``staging`` in data_dir first. Credentials that the settings lack come from the
+    environment's AWS variables or the machine's role.
+
+    Raises:
+        SettingsError: a URL of a kind that is not served.
+        BlobStoreUnavailable: the folder cannot be used. A blob_bucket is first asked by ``check``.
     """
-
-    digest: str
-    size_bytes: int
-
-    @abstractmethod
-    def read(self, start: int, stop: int) -> AsyncIterator[bytes | memoryview]:
-        """Yields the bytes ``start <= i < stop`` in slices; holds no more than a few slices in memory.
-
-        Raises:
-            BlobDamaged: the blob has lost bytes since it was opened.
-            BlobStoreUnavailable: the store went away.
-        """
+    location = settings.blob_location()
+    if "://" not in location:
+        return FolderBlobs(Path(location))
+    return S3Blobs(s3_location(settings, location), settings.data_dir / "staging")
 
 
+def s3_location(settings: Settings, location: str) -> S3Location:
+    """Parses ``s3://blob_bucket/prefix``.
 
-class BlobStore(ABC):
-    """Where blobs are. A blob appears at once and whole, or not at all; putting the same bytes again is harmless.
-
-    Every call that asks the store raises BlobStoreUnavailable where it does not answer, and ValueError for what is no
-    digest.
+    Raises:
+        SettingsError: another scheme, no name, or an unencrypted endpoint that was not allowed.
     """
+    url = urlsplit(location)
+    if url.scheme != "s3" or not url.netloc:
+        raise SettingsError(f"blob_store {location!r}: use a folder or s3://blob_bucket/prefix")
+    if (settings.s3_endpoint or "").startswith("http://") and not settings.s3_allow_http:
+        raise SettingsError("s3_endpoint is not encrypted: use https, or set s3_allow_http")
+    return S3Location(
+        blob_bucket=url.netloc,
+        prefix=url.path.strip("/"),
+        endpoint=settings.s3_endpoint,
+        public_endpoint=settings.s3_public_endpoint,
+        region=settings.s3_region,
+        access_key_id=_plain(settings.s3_access_key_id),
+        secret_access_key=_plain(settings.s3_secret_access_key),
+    )
 
-    staging: Staging
 
-    @abstractmethod
-    async def check(self) -> None:
-        """Asks whether the store answers and can be written.
-
-        Raises:
-            BlobStoreUnavailable: it does not.
-        """
-
-    @abstractmethod
-    async def size(self, digest: str) -> int | None:
-        """The blob's size in bytes, or None where the store has no such blob."""
-
-    @abstractmethod
-    async def open(self, digest: str) -> OpenBlob | None:
-        """The blob, opened for reading, or None where the store has no such blob."""
-
-    @abstractmethod
-    async def commit(self, staged: StagedFile, digest: str) -> None:
-        """Makes a blob of what was staged, and ends the staged file, whatever happens.
-
-        Raises:
-            LengthMismatch, DigestMismatch: it is not what was announced; nothing is stored.
-            StoreFull: there is no room.
-        """
-
-    @abstractmethod
-    async def verify(self, digest: str) -> bool:
-        """Reads the blob again: whether it is there and its bytes have this digest."""
-
-    @abstractmethod
-    async def delete(self, digest: str) -> bool:
-        """Deletes the blob; downloads under way end well. False where there was none."""
-
-    @abstractmethod
-    def iter_digests(self) -> AsyncIterator[StoredBlob]:
-        """All blobs, in no order. What is no blob is passed over."""
-
-    async def presign(self, digest: str, expires_s: int) -> str | None:
-        """A URL that gives the blob without this service for ``expires_s`` seconds, or None where there is none."""
-        return None
-
-    def unchanged(self, digest: str, identity: object) -> bool:
-        """Whether the blob is still what it was when ``identity`` was taken. Cheap: asked for every hot answer."""
-        return True
-
-    def identity(self, digest: str) -> object:
-        """What tells this blob from one that replaced it or was cut; None where the store cannot tell cheaply."""
-        return None
-
-    def file_below_root(self, digest: str) -> str | None:
-        """The blob's path below the store's root, for a proxy that serves the folder itself; None for a bucket."""
-        return None
-
-    async def close(self) -> None:
-        """Ends what is open, and removes what was staged."""
-        self.staging.close()
+def _plain(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() if secret is not None else None

