@@ -1,0 +1,1 @@
+"""HTTP: one file an endpoint. Each parses, calls core once, and shapes the answer."""

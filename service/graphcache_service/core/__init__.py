@@ -1,0 +1,1 @@
+"""The rules: decisions as pure functions, and the transactions around them. Knows nothing of HTTP."""

@@ -1,0 +1,90 @@
+"""Tokens: made here, stored as sha256, and looked up once in a while instead of once a request."""
+
+import hashlib
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from graphcache_service.core.callers import OPEN_CALLER, SCOPES, Caller
+from graphcache_service.core.errors import Unauthenticated
+from graphcache_service.db import tokens as rows
+from graphcache_service.db.engine import Database
+from graphcache_service.db.models import TokenRow
+
+PREFIX: Final = "gct_"
+"""Lets a scanner of repositories and logs recognise a leaked token."""
+REMEMBERED_S: Final = 5.0
+"""A revoked token is refused by every replica after this long at the latest."""
+MAX_REMEMBERED: Final = 4_096
+
+
+def token_sha256(token: str) -> str:
+    """What is stored. A token has 256 random bits, so a fast hash without salt keeps it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    caller: Caller
+    until: float
+
+
+class TokenCache:
+    """Callers by the hash of their token, for a few seconds each."""
+
+    def __init__(self, database: Database, *, required: bool) -> None:
+        self._database = database
+        self._required = required
+        self._remembered: dict[str, _Remembered] = {}
+
+    def remembered(self, authorization: str | None) -> Caller | None:
+        """The caller, where no look at the database is needed: the cheap path of every request."""
+        if authorization is None:
+            return None if self._required else OPEN_CALLER
+        known = self._remembered.get(token_sha256(_bearer(authorization)))
+        return known.caller if known is not None and known.until > time.monotonic() else None
+
+    async def caller(self, authorization: str | None) -> Caller:
+        """Whose request this is.
+
+        Args:
+            authorization: the header's value, None where it is missing.
+
+        Raises:
+            Unauthenticated: no token where one is needed, or one that is unknown, revoked or expired.
+            DatabaseUnavailable: nobody can say.
+        """
+        known = self.remembered(authorization)
+        if known is not None:
+            return known
+        if authorization is None:
+            raise Unauthenticated("this service needs a token")
+        digest = token_sha256(_bearer(authorization))
+        async with self._database.read() as session:
+            row = await rows.live_token(session, digest)
+        if row is None:
+            raise Unauthenticated("the token is unknown, revoked or expired")
+        caller = _caller_of(row)
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[digest] = _Remembered(caller, time.monotonic() + REMEMBERED_S)
+        return caller
+
+
+def _bearer(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("the header Authorization is not of the form: Bearer <token>")
+    return token.strip()
+
+
+def _caller_of(row: TokenRow) -> Caller:
+    scope = next(scope for scope in SCOPES if scope == row.scope)
+    return Caller(row.namespace, scope, tuple(json.loads(row.reads_json)), row.id)

@@ -1,0 +1,1 @@
+"""The database: models, engine, migrations, and all SQL."""

@@ -1,0 +1,189 @@
+"""SQL on compiles and the keys and artifacts beside them. A change is guarded by the state and generation it was decided on."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphcache_wire import GraphKey
+from sqlalchemy import Select, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from graphcache_service.db.clock import database_now
+from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow
+from graphcache_service.db.upsert import upsert
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one key stands in one namespace, and the database's time of the look."""
+
+    compile: CompileRow
+    artifact: ArtifactRow | None
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A key to be queued where nobody did yet."""
+
+    namespace: str
+    key: GraphKey
+    priority: int
+
+
+async def remember_keys(session: AsyncSession, keys: Iterable[GraphKey]) -> None:
+    """Store keys that are not stored yet."""
+    rows = [
+        {
+            "key_digest": key.digest, "kind": str(key.kind), "e_hot": key.e_hot, "h": key.h, "f": key.f,
+            "bucket": key.bucket, "toolchain": key.toolchain, "key_json": key.model_dump_json(),
+        }
+        for key in sorted(keys, key=lambda key: key.digest)
+    ]
+    await session.execute(upsert(session, GraphKeyRow).on_conflict_do_nothing(), rows)
+
+
+async def queue(session: AsyncSession, wishes: Sequence[Wish], now: float) -> None:
+    """Queue what has no row yet. The unique constraint decides between two who ask at once."""
+    if not wishes:
+        return
+    await remember_keys(session, {wish.key for wish in wishes})
+    rows = [
+        {
+            "id": secrets.token_hex(16), "namespace": wish.namespace, "key_digest": wish.key.digest,
+            "toolchain": wish.key.toolchain, "needs_weights": wish.key.mode == "baked", "state": "queued",
+            "generation": 0, "priority": wish.priority, "attempts": 0, "created_at": now, "queued_at": now,
+            "retry_alone": False,
+        }
+        for wish in sorted(wishes, key=lambda wish: wish.key.digest)
+    ]
+    await session.execute(upsert(session, CompileRow).on_conflict_do_nothing(), rows)
+
+
+def _standing() -> Select[tuple[CompileRow, ArtifactRow, float]]:
+    return (
+        select(CompileRow, ArtifactRow, database_now())
+        .outerjoin(ArtifactRow, ArtifactRow.id == CompileRow.artifact_id)
+        .execution_options(populate_existing=True)
+    )
+
+
+async def standings(
+    session: AsyncSession, namespaces: Sequence[str], key_digests: Sequence[str]
+) -> dict[str, Standing]:
+    """How keys stand, by digest: a ready row of the first namespace that has one, else the first namespace's row."""
+    statement = _standing().where(CompileRow.namespace.in_(namespaces), CompileRow.key_digest.in_(key_digests))
+    rows = [Standing(*row) for row in (await session.execute(statement)).all()]
+    rows.sort(key=lambda row: (row.compile.state != "ready", namespaces.index(row.compile.namespace)))
+    found: dict[str, Standing] = {}
+    for row in rows:
+        if row.compile.state == "ready" or row.compile.namespace == namespaces[0]:
+            found.setdefault(row.compile.key_digest, row)
+    return found
+
+
+async def lock_compile(session: AsyncSession, compile_id: str) -> CompileRow | None:
+    """One row, locked until the transaction ends."""
+    return await session.scalar(
+        select(CompileRow)
+        .where(CompileRow.id == compile_id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+
+
+async def lock_key(session: AsyncSession, namespace: str, key_digest: str) -> CompileRow | None:
+    """The row of a key in a namespace, locked until the transaction ends."""
+    return await session.scalar(
+        select(CompileRow)
+        .where(CompileRow.namespace == namespace, CompileRow.key_digest == key_digest)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+
+
+async def move(session: AsyncSession, row: CompileRow, **values: Any) -> CompileRow | None:
+    """Change a row if it still is in the state and generation of ``row``; None where another was first."""
+    return await session.scalar(
+        update(CompileRow)
+        .where(CompileRow.id == row.id, CompileRow.state == row.state, CompileRow.generation == row.generation)
+        .values(**values)
+        .returning(CompileRow)
+        .execution_options(populate_existing=True, synchronize_session=False)
+    )
+
+
+async def key_of(session: AsyncSession, key_digest: str) -> GraphKey | None:
+    """The key that a digest names, where somebody asked for it once."""
+    text = await session.scalar(select(GraphKeyRow.key_json).where(GraphKeyRow.key_digest == key_digest))
+    return None if text is None else GraphKey.model_validate_json(text)
+
+
+async def keys_of(session: AsyncSession, key_digests: Sequence[str]) -> dict[str, GraphKey]:
+    """Keys by digest."""
+    rows = await session.execute(
+        select(GraphKeyRow.key_digest, GraphKeyRow.key_json).where(GraphKeyRow.key_digest.in_(key_digests))
+    )
+    return {row.key_digest: GraphKey.model_validate_json(row.key_json) for row in rows}
+
+
+def _claimable(
+    namespace: str, toolchains: Sequence[str], now: float, alone: bool, memory_bytes: int | None
+) -> Select[tuple[CompileRow]]:
+    statement = select(CompileRow).where(
+        CompileRow.state == "queued",
+        CompileRow.namespace == namespace,
+        CompileRow.toolchain.in_(toolchains),
+        CompileRow.needs_weights.is_(False),
+        (CompileRow.not_before.is_(None)) | (CompileRow.not_before <= now),
+    )
+    if alone:
+        return statement
+    enough = CompileRow.needed_memory_bytes < (memory_bytes or 0)
+    return statement.where(CompileRow.retry_alone.is_(False) | enough)
+
+
+async def most_urgent(
+    session: AsyncSession, namespace: str, toolchains: Sequence[str], now: float, *, alone: bool,
+    memory_bytes: int | None,
+) -> CompileRow | None:
+    """The queued row to compile next: highest priority, oldest first; rows that another claim locks are skipped."""
+    return await session.scalar(
+        _claimable(namespace, toolchains, now, alone, memory_bytes)
+        .order_by(CompileRow.priority.desc(), CompileRow.queued_at, CompileRow.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+
+
+async def count_queued(session: AsyncSession, namespace: str, toolchains: Sequence[str]) -> int:
+    """Queued rows for some toolchains, those in back-off included."""
+    statement = select(func.count()).select_from(CompileRow).where(
+        CompileRow.state == "queued", CompileRow.namespace == namespace, CompileRow.toolchain.in_(toolchains),
+        CompileRow.needs_weights.is_(False),
+    )
+    return int(await session.scalar(statement) or 0)
+
+
+async def queued_before(session: AsyncSession, row: CompileRow) -> int:
+    """Queued rows of the same toolchain that a worker takes before ``row``."""
+    statement = select(func.count()).select_from(CompileRow).where(
+        CompileRow.state == "queued", CompileRow.namespace == row.namespace, CompileRow.toolchain == row.toolchain,
+        (CompileRow.priority > row.priority)
+        | ((CompileRow.priority == row.priority) & (CompileRow.queued_at < row.queued_at)),
+    )
+    return int(await session.scalar(statement) or 0)
+
+
+async def expired_leases(session: AsyncSession, now: float, limit: int) -> list[CompileRow]:
+    """Leases that ran out; rows that somebody else works on are skipped."""
+    rows = await session.scalars(
+        select(CompileRow)
+        .where(CompileRow.state == "leased", CompileRow.lease_expires_at <= now)
+        .order_by(CompileRow.lease_expires_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+        .execution_options(populate_existing=True)
+    )
+    return list(rows)

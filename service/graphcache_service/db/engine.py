@@ -1,0 +1,141 @@
+"""The engine: one way to read, one way to write, on SQLite (WAL) and PostgreSQL.
+
+A write on SQLite begins IMMEDIATE, so that it never fails half-way for want of the lock, and writes of one process queue
+in order instead of polling. A read is a statement of its own; on neither database does it hold a transaction open.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal
+
+from sqlalchemy import URL, event, make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from graphcache_service.core.errors import DatabaseUnavailable, StoreFull
+
+Dialect = Literal["sqlite", "postgresql"]
+
+SQLITE_BUSY_S: Final = 10.0
+"""How long a write waits for another process on the same file."""
+SQLITE_PRAGMAS: Final = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000")
+POSTGRES_SETTINGS: Final = {"application_name": "graphcache", "statement_timeout": "30000", "lock_timeout": "10000"}
+
+
+def parse_database_url(text: str) -> URL:
+    """The URL with its asynchronous driver.
+
+    Raises:
+        ValueError: neither SQLite nor PostgreSQL, or no URL at all. The message never holds the password.
+    """
+    try:
+        url = make_url(text)
+    except Exception as error:
+        raise ValueError("not a database URL: use sqlite:///path or postgresql://user@host/name") from error
+    match url.get_backend_name():
+        case "sqlite":
+            return url.set(drivername="sqlite+aiosqlite")
+        case "postgresql" | "postgres":
+            return url.set(drivername="postgresql+asyncpg")
+        case other:
+            raise ValueError(f"no database of kind {other!r}: use sqlite:///path or postgresql://user@host/name")
+
+
+def _prepare_sqlite(engine: AsyncEngine) -> None:
+    @event.listens_for(engine.sync_engine, "connect")
+    def connect(connection: Any, record: Any) -> None:
+        # Python's driver would begin transactions by itself, and too late; the listener below begins them.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in SQLITE_PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Any) -> None:
+        if connection.get_execution_options().get("graphcache_write"):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def make_engine(url: URL, *, pool_size: int) -> AsyncEngine:
+    """An engine that opens no connection yet."""
+    if url.get_backend_name() == "sqlite":
+        engine = create_async_engine(url, pool_size=pool_size, connect_args={"timeout": SQLITE_BUSY_S})
+        _prepare_sqlite(engine)
+        return engine
+    return create_async_engine(
+        url, pool_size=pool_size, max_overflow=pool_size, pool_timeout=10.0, pool_pre_ping=True,
+        connect_args={"server_settings": POSTGRES_SETTINGS, "timeout": 5.0, "command_timeout": 60.0},
+    )
+
+
+@asynccontextmanager
+async def _outages_named() -> AsyncIterator[None]:
+    """Turns a database that cannot be asked into ``DatabaseUnavailable``; other errors pass."""
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        if "disk is full" in str(error.orig):
+            raise StoreFull("the disk of the database is full") from error
+        raise DatabaseUnavailable(f"the database cannot be asked: {type(error.orig).__name__}") from error
+    except DBAPIError as error:
+        if not error.connection_invalidated and not _is_outage(error):
+            raise
+        raise DatabaseUnavailable("the connection to the database was lost") from error
+    except PoolTimeout as error:
+        raise DatabaseUnavailable("all connections to the database are in use", retry_after_s=1.0) from error
+    except (OSError, TimeoutError) as error:
+        raise DatabaseUnavailable(f"the database cannot be reached: {type(error).__name__}") from error
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    """Classes 08 (connection), 53 (resources) and 57 (shutting down, cancelled), and 55P03 (lock not available)."""
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    return state[:2] in ("08", "53", "57") or state == "55P03"
+
+
+class Database:
+    """Sessions to read and to write. Safe to share between tasks of one event loop."""
+
+    def __init__(self, url: URL, *, pool_size: int = 5) -> None:
+        self.url = url
+        self.dialect: Dialect = "sqlite" if url.get_backend_name() == "sqlite" else "postgresql"
+        self.engine = make_engine(url, pool_size=pool_size)
+        reading, writing = self.engine, self.engine
+        if self.dialect == "sqlite":
+            writing = self.engine.execution_options(graphcache_write=True)
+        else:
+            reading = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._read = async_sessionmaker(reading, expire_on_commit=False, autoflush=False)
+        self._write = async_sessionmaker(writing, expire_on_commit=False)
+        self._one_writer = asyncio.Lock()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        """A session whose every statement sees what is committed then.
+
+        Raises:
+            DatabaseUnavailable: it cannot be asked.
+        """
+        async with _outages_named(), self._read() as session:
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        """A transaction: committed at the end, rolled back by an exception.
+
+        Raises:
+            DatabaseUnavailable: it cannot be asked; nothing was changed.
+        """
+        if self.dialect == "postgresql":
+            async with _outages_named(), self._write.begin() as session:
+                yield session
+            return
+        async with self._one_writer, _outages_named(), self._write.begin() as session:
+            yield session
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.engine.dispose()

@@ -1,0 +1,18 @@
+"""INSERT ... ON CONFLICT, which both dialects have under the same name."""
+
+from typing import Any
+
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from graphcache_service.db.models import Base
+
+
+def upsert(session: AsyncSession, table: type[Base]) -> Any:
+    """An INSERT of the session's dialect, which has ``on_conflict_do_nothing`` and ``on_conflict_do_update``.
+
+    Any: the two dialects' classes share these methods but no type that has them.
+    """
+    if session.get_bind().dialect.name == "sqlite":
+        return sqlite.insert(table)
+    return postgresql.insert(table)
