@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.blobs.store import BlobStore
+from graphcache_service.core.history import History
 from graphcache_service.core.tokens import TokenCache
 from graphcache_service.core.usage import Usage
 from graphcache_service.core.waiters import Waiters
@@ -42,6 +43,7 @@ class Services:
     waiters: Waiters
     usage: Usage
     tokens: TokenCache
+    history: History
     process_id: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @asynccontextmanager

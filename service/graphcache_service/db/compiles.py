@@ -114,6 +114,19 @@ async def move(session: AsyncSession, row: CompileRow, **values: Any) -> Compile
     )
 
 
+async def raise_priority(session: AsyncSession, namespace: str, key_digests: Sequence[str], priority: int) -> None:
+    """Raise open compiles that have a lower priority; never lowers one."""
+    await session.execute(
+        update(CompileRow)
+        .where(
+            CompileRow.namespace == namespace, CompileRow.key_digest.in_(key_digests),
+            CompileRow.state.in_(("queued", "leased")), CompileRow.priority < priority,
+        )
+        .values(priority=priority)
+        .execution_options(synchronize_session=False)
+    )
+
+
 async def key_of(session: AsyncSession, key_digest: str) -> GraphKey | None:
     """The key that a digest names, where somebody asked for it once."""
     text = await session.scalar(select(GraphKeyRow.key_json).where(GraphKeyRow.key_digest == key_digest))

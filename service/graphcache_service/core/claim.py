@@ -1,0 +1,56 @@
+"""Claim: a worker takes the most urgent compile that its toolchains can do."""
+
+import asyncio
+
+from graphcache_wire import ClaimRequest, ClaimResponse, Lease
+
+from graphcache_service.core.callers import Caller
+from graphcache_service.core.leases import grant
+from graphcache_service.core.services import Change, Services
+from graphcache_service.core.sweeper import expire_leases
+from graphcache_service.core.waiters import QUEUE
+from graphcache_service.db import compiles
+
+
+async def claim(services: Services, caller: Caller, request: ClaimRequest) -> ClaimResponse:
+    """A lease on the most urgent compile, or null after ``wait_s`` without one.
+
+    Compiles whose weights only their asker has are never offered.
+
+    Raises:
+        Forbidden: the token lacks the scope compile.
+        Busy: too many requests are held open.
+    """
+    caller.require("compile")
+    services.usage.offered(request.owner, request.holder, caller.namespace, request.toolchains)
+    deadline = asyncio.get_running_loop().time() + request.wait_s
+    with services.waiters.sit(QUEUE) as topic:
+        while True:
+            version = topic.version
+            async with topic.lock:
+                response = await _try(services, caller, request)
+            left_s = deadline - asyncio.get_running_loop().time()
+            if response.lease is not None or left_s <= 0 or services.waiters.closed:
+                return response
+            await topic.changed(version, left_s)
+
+
+async def _try(services: Services, caller: Caller, request: ClaimRequest) -> ClaimResponse:
+    async with services.change() as change:
+        await expire_leases(change, services.settings)
+        lease = await _lease_most_urgent(change, caller, request, services.settings.lease_ttl_s)
+        queued = await compiles.count_queued(change.session, caller.namespace, request.toolchains)
+        return ClaimResponse(lease=lease, queued=queued)
+
+
+async def _lease_most_urgent(change: Change, caller: Caller, request: ClaimRequest, ttl_s: float) -> Lease | None:
+    row = await compiles.most_urgent(
+        change.session, caller.namespace, request.toolchains, change.now, alone=request.alone,
+        memory_bytes=request.max_memory_bytes,
+    )
+    if row is None:
+        return None
+    key = await compiles.key_of(change.session, row.key_digest)
+    if key is None:
+        raise RuntimeError(f"compile {row.id} has no key, which its foreign key forbids")
+    return await grant(change, row, key, request.owner, request.holder, ttl_s)

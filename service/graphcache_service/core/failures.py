@@ -1,0 +1,170 @@
+"""What follows from a failed attempt: a pure decision, and the transition that carries it out."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from graphcache_wire import Failure, FailureClass, FailRequest, FailResponse, ReleaseRequest
+
+from graphcache_service.core.callers import Caller
+from graphcache_service.core.leases import check_own, is_live, why_not_live
+from graphcache_service.core.services import Change, Services
+from graphcache_service.core.waiters import QUEUE, key_topic
+from graphcache_service.db import attempts, compiles
+from graphcache_service.db.models import CompileRow
+from graphcache_service.settings import Settings
+
+NO_BACKOFF = frozenset({FailureClass.LOST, FailureClass.CANCELLED})
+"""A lost holder has cost its lease time already, and one that gave its lease back did nothing wrong."""
+
+LEASE_ENDED: dict[str, Any] = {
+    "owner": None, "holder": None, "leased_at": None, "lease_expires_at": None, "heartbeat_at": None, "phase": None,
+    "progress": None,
+}
+"""The columns of a lease, cleared."""
+
+FAILURE_CLEARED: dict[str, Any] = {
+    "failure_class": None, "failure_message": "", "failure_log_tail": "", "failed_until": None, "not_before": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The state after a failed attempt. ``failed_until`` None with state failed: until somebody asks to retry."""
+
+    state: Literal["queued", "failed"]
+    attempts: int
+    not_before: float | None = None
+    failed_until: float | None = None
+
+
+def after_failure(settings: Settings, failure_class: FailureClass, attempts_before: int, now: float) -> Next:
+    """Whether a compile is tried again, and when."""
+    if failure_class is FailureClass.CANCELLED:
+        return Next("queued", attempts_before)
+    tried = attempts_before + 1
+    if failure_class is FailureClass.REJECTED:
+        return Next("failed", tried, failed_until=now + settings.rejected_ttl_s)
+    if tried >= settings.max_attempts:
+        return Next("failed", tried)
+    if failure_class in NO_BACKOFF:
+        return Next("queued", tried)
+    pause_s = min(settings.backoff_max_s, settings.backoff_base_s * 2.0 ** (tried - 1))
+    return Next("queued", tried, not_before=now + pause_s)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """What is recorded of it."""
+
+    failure_class: FailureClass
+    message: str
+    log_tail: str = ""
+    compile_s: float | None = None
+    cpu_s: float | None = None
+    peak_memory_bytes: int | None = None
+
+
+async def end_as_failed(change: Change, row: CompileRow, failed: FailedAttempt, settings: Settings) -> CompileRow | None:
+    """End the attempt of a leased row and move it on; None where another was first."""
+    following = after_failure(settings, failed.failure_class, row.attempts, change.now)
+    values: dict[str, Any] = LEASE_ENDED | {
+        "state": following.state, "attempts": following.attempts, "not_before": following.not_before,
+        "failed_until": following.failed_until,
+    }
+    if following.state == "failed":
+        values |= {
+            "failure_class": failed.failure_class, "failure_message": failed.message,
+            "failure_log_tail": failed.log_tail,
+        }
+    if failed.failure_class is FailureClass.OUT_OF_MEMORY:
+        values |= {"retry_alone": True, "needed_memory_bytes": failed.peak_memory_bytes}
+    moved = await compiles.move(change.session, row, **values)
+    if moved is None:
+        return None
+    await attempts.end_attempt(
+        change.session, moved.id, moved.generation, outcome="failed", ended_at=change.now,
+        failure_class=failed.failure_class, message=failed.message, log_tail=failed.log_tail,
+        compile_s=failed.compile_s, cpu_s=failed.cpu_s, peak_memory_bytes=failed.peak_memory_bytes,
+    )
+    change.wake(key_topic(moved.namespace, moved.key_digest))
+    change.wake(QUEUE)
+    return moved
+
+
+async def expire(change: Change, row: CompileRow, settings: Settings) -> CompileRow | None:
+    """Take an expired lease from its holder."""
+    silent_s = change.now - (row.heartbeat_at or change.now)
+    message = f"no heartbeat from {row.holder} for {silent_s:.0f} s: the lease of generation {row.generation} ran out"
+    return await end_as_failed(change, row, FailedAttempt(FailureClass.LOST, message), settings)
+
+
+async def requeue(change: Change, row: CompileRow) -> CompileRow | None:
+    """Compile a kept failure anew: its limit of attempts begins again."""
+    moved = await compiles.move(
+        change.session, row, **FAILURE_CLEARED, state="queued", attempts=0, queued_at=change.now, retry_alone=False,
+        needed_memory_bytes=None,
+    )
+    if moved is not None:
+        change.wake(key_topic(row.namespace, row.key_digest))
+        change.wake(QUEUE)
+    return moved
+
+
+def as_failure(row: CompileRow) -> Failure:
+    """What an asker is told of a failed compile."""
+    return Failure(
+        failure_class=FailureClass(row.failure_class or FailureClass.CRASHED), message=row.failure_message,
+        log_tail=row.failure_log_tail, attempts=row.attempts,
+    )
+
+
+async def fail(services: Services, caller: Caller, compile_id: str, request: FailRequest) -> FailResponse:
+    """A holder tells that its compile gave no graph. Safe to repeat.
+
+    Raises:
+        NotFound: no such compile.
+        LeaseExpired: another generation, or nobody, holds the lease; nothing was changed.
+    """
+    caller.require("compile")
+    async with services.change() as change:
+        row = check_own(await compiles.lock_compile(change.session, compile_id), caller, compile_id)
+        if not is_live(row, request.generation, change.now):
+            if not await _was_told(change, row, request):
+                raise why_not_live(row, request.generation, change.now)
+            return _answer(row, change.now)
+        failed = FailedAttempt(
+            request.failure_class, request.message, request.log_tail, request.compile_s, request.cpu_s,
+            request.peak_memory_bytes,
+        )
+        row = await end_as_failed(change, row, failed, services.settings) or row
+        return _answer(row, change.now)
+
+
+async def release(services: Services, caller: Caller, compile_id: str, request: ReleaseRequest) -> FailResponse:
+    """A holder gives its lease back; this does not count against the limit. Safe to repeat.
+
+    Raises:
+        NotFound, LeaseExpired: as for :func:`fail`.
+    """
+    message = request.reason or "the holder gave the lease back"
+    given_up = FailRequest(generation=request.generation, failure_class=FailureClass.CANCELLED, message=message)
+    return await fail(services, caller, compile_id, given_up)
+
+
+async def _was_told(change: Change, row: CompileRow, request: FailRequest) -> bool:
+    """Whether this very failure was recorded before and its answer was lost."""
+    attempt = await attempts.attempt(change.session, row.id, request.generation)
+    return (
+        row.generation == request.generation
+        and attempt is not None
+        and attempt.outcome == "failed"
+        and attempt.failure_class == request.failure_class
+    )
+
+
+def _answer(row: CompileRow, now: float) -> FailResponse:
+    state: Literal["queued", "failed", "ready"] = (
+        "failed" if row.state == "failed" else "ready" if row.state == "ready" else "queued"
+    )
+    again_at = row.failed_until if state == "failed" else row.not_before
+    return FailResponse(state=state, retry_after_s=None if again_at is None else max(0.0, again_at - now))

@@ -1,0 +1,103 @@
+"""Publish: a holder has uploaded the bytes and makes its key lead to them.
+
+The bytes come first and are checked; then one transaction writes artifact, attempt and state. Killed between the two, what
+is left is a blob without a row, which the collector removes.
+"""
+
+from graphcache_wire import CompleteRequest, CompleteResponse, Published
+
+from graphcache_service.core.callers import Caller
+from graphcache_service.core.errors import BlobMissing, LengthMismatch, ToolchainMismatch
+from graphcache_service.core.failures import FAILURE_CLEARED, LEASE_ENDED
+from graphcache_service.core.leases import check_own, is_live, why_not_live
+from graphcache_service.core.outcomes import as_artifact
+from graphcache_service.core.services import Change, Services
+from graphcache_service.core.waiters import key_topic
+from graphcache_service.db import artifacts, attempts, blobs, compiles
+from graphcache_service.db.models import ArtifactRow, CompileRow
+
+
+async def complete(
+    services: Services, caller: Caller, compile_id: str, request: CompleteRequest
+) -> CompleteResponse:
+    """Publish under a live lease. Safe to repeat: the same generation gets the same answer.
+
+    Other bytes for a key that was published under this lease change nothing: the first stand, the second are recorded,
+    and ``accepted`` is false.
+
+    Raises:
+        NotFound: no such compile.
+        LeaseExpired: another generation, or nobody, holds the lease; nothing was changed.
+        ToolchainMismatch: the key names another toolchain.
+        BlobMissing, LengthMismatch: the bytes are not stored, or of another size.
+        BlobStoreUnavailable, DatabaseUnavailable: nobody can say; repeat it.
+    """
+    caller.require("compile")
+    await _check_blob(services, request.published)
+    async with services.change() as change:
+        row = check_own(await compiles.lock_compile(change.session, compile_id), caller, compile_id)
+        if is_live(row, request.generation, change.now):
+            _check_toolchain(row, request.published)
+            return await _accept(change, row, request.published)
+        standing = await _published_by(change, row, request.generation)
+        if standing is None:
+            raise why_not_live(row, request.generation, change.now)
+        return await _repeated(change, row, standing, request.published)
+
+
+async def _check_blob(services: Services, published: Published) -> None:
+    stored_bytes = await services.blobs.size(published.blob)
+    if stored_bytes is None:
+        raise BlobMissing(f"blob {published.blob} is not stored", field="published.blob")
+    if stored_bytes != published.size_bytes:
+        raise LengthMismatch(
+            f"blob {published.blob} has {stored_bytes} bytes, not {published.size_bytes}", field="published.size_bytes"
+        )
+
+
+def _check_toolchain(row: CompileRow, published: Published) -> None:
+    if published.toolchain != row.toolchain:
+        raise ToolchainMismatch(
+            f"the key names toolchain {row.toolchain}, the graph was made by {published.toolchain}",
+            field="published.toolchain",
+        )
+
+
+async def _accept(change: Change, row: CompileRow, published: Published) -> CompleteResponse:
+    session, now = change.session, change.now
+    await blobs.record_blob(session, published.blob, published.size_bytes, now)
+    artifact = await artifacts.insert_artifact(
+        session, row, published, state="standing", holder=row.holder or "", owner=row.owner or "", now=now
+    )
+    await attempts.end_attempt(
+        session, row.id, row.generation, outcome="ready", ended_at=now, compile_s=published.compile_s,
+        cpu_s=published.cpu_s, peak_memory_bytes=published.peak_memory_bytes, log_tail=published.log_tail,
+    )
+    values = LEASE_ENDED | FAILURE_CLEARED | {
+        "state": "ready", "artifact_id": artifact.id, "attempts": 0, "last_used_at": now, "retry_alone": False,
+    }
+    if await compiles.move(session, row, **values) is None:
+        raise why_not_live(row, row.generation, now)
+    change.wake(key_topic(row.namespace, row.key_digest))
+    return CompleteResponse(accepted=True, artifact=as_artifact(artifact))
+
+
+async def _published_by(change: Change, row: CompileRow, generation: int) -> ArtifactRow | None:
+    """The standing artifact, if this generation published it."""
+    if row.state != "ready" or row.generation != generation or row.artifact_id is None:
+        return None
+    return await artifacts.artifact(change.session, row.artifact_id)
+
+
+async def _repeated(
+    change: Change, row: CompileRow, standing: ArtifactRow, published: Published
+) -> CompleteResponse:
+    if standing.blob == published.blob:
+        return CompleteResponse(accepted=True, artifact=as_artifact(standing))
+    _check_toolchain(row, published)
+    if not await artifacts.divergent(change.session, row.id, row.generation, published.blob):
+        await artifacts.insert_artifact(
+            change.session, row, published, state="divergent", holder=standing.producer, owner=standing.producer_id,
+            now=change.now,
+        )
+    return CompleteResponse(accepted=False, artifact=as_artifact(standing))

@@ -1,0 +1,57 @@
+"""SQL on artifacts."""
+
+from typing import Any
+
+from graphcache_wire import Published
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from graphcache_service.db.models import ArtifactRow, CompileRow
+
+
+async def insert_artifact(
+    session: AsyncSession, row: CompileRow, published: Published, *, state: str, holder: str, owner: str, now: float
+) -> ArtifactRow:
+    """Record a publication of ``row``'s compile."""
+    signature = published.signature
+    values: dict[str, Any] = {
+        "namespace": row.namespace, "key_digest": row.key_digest, "compile_id": row.id, "generation": row.generation,
+        "state": state, "blob": published.blob, "size_bytes": published.size_bytes, "toolchain": published.toolchain,
+        "compile_s": published.compile_s, "producer": holder, "producer_id": owner, "created_at": now,
+        "public_key": signature.public_key if signature else None, "signature": signature.value if signature else None,
+    }
+    return (await session.scalars(insert(ArtifactRow).values(values).returning(ArtifactRow))).one()
+
+
+async def artifact(session: AsyncSession, artifact_id: int) -> ArtifactRow | None:
+    """One artifact."""
+    return await session.scalar(
+        select(ArtifactRow).where(ArtifactRow.id == artifact_id).execution_options(populate_existing=True)
+    )
+
+
+async def divergent(session: AsyncSession, compile_id: str, generation: int, blob: str) -> bool:
+    """Whether this second publication is on record already."""
+    found = await session.scalar(
+        select(ArtifactRow.id).where(
+            ArtifactRow.compile_id == compile_id, ArtifactRow.generation == generation, ArtifactRow.blob == blob,
+            ArtifactRow.state == "divergent",
+        )
+    )
+    return found is not None
+
+
+async def retire(session: AsyncSession, artifact_id: int, *, state: str, reason: str, now: float) -> None:
+    """Take a standing artifact out of service; its row stays for the record."""
+    await session.execute(
+        update(ArtifactRow)
+        .where(ArtifactRow.id == artifact_id, ArtifactRow.state == "standing")
+        .values(state=state, reason=reason, ended_at=now)
+        .execution_options(synchronize_session=False)
+    )
+
+
+async def standing_of_blob(session: AsyncSession, blob: str) -> list[ArtifactRow]:
+    """Every standing artifact with these bytes: two keys may share one blob."""
+    rows = await session.scalars(select(ArtifactRow).where(ArtifactRow.blob == blob, ArtifactRow.state == "standing"))
+    return list(rows)

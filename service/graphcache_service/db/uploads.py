@@ -1,0 +1,32 @@
+"""SQL on uploads: bytes reserved against the quota before a body is read."""
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from graphcache_service.db.models import UploadRow
+
+
+async def reserve(session: AsyncSession, row: UploadRow) -> None:
+    """Record a reservation."""
+    session.add(row)
+    await session.flush()
+
+
+async def extend(session: AsyncSession, upload_id: str, expires_at: float) -> None:
+    """The upload goes on."""
+    await session.execute(update(UploadRow).where(UploadRow.id == upload_id).values(expires_at=expires_at))
+
+
+async def release(session: AsyncSession, upload_id: str) -> None:
+    """The upload ended, either way. Safe to repeat."""
+    await session.execute(delete(UploadRow).where(UploadRow.id == upload_id))
+
+
+async def release_expired(session: AsyncSession, now: float) -> None:
+    """Reservations of processes that died with an upload under way."""
+    await session.execute(delete(UploadRow).where(UploadRow.expires_at <= now))
+
+
+async def reserved_bytes(session: AsyncSession) -> int:
+    """All that is reserved."""
+    return int(await session.scalar(select(func.coalesce(func.sum(UploadRow.size_bytes), 0))) or 0)
