@@ -67,6 +67,8 @@ class Toolchain(Protocol):
 
     name: str
     """The name of its ladder and of its entry point, such as ``rngd``."""
+    prefix: str
+    """How all of its version strings begin, such as ``furiosa-torch-``: a version finds its toolchain by it."""
 
     def missing(self) -> list[str]:
         """What keeps it from compiling here, one sentence each with how to install it; empty when it can."""
@@ -103,14 +105,18 @@ class Toolchain(Protocol):
         ...
 
 
-def check_inputs(inputs: Sequence[torch.Tensor], expected: Sequence[tuple[int, ...]], names: Sequence[str]) -> None:
-    """Refuse inputs of another number or shape than the graph was compiled for.
+def check_inputs(
+    inputs: Sequence[torch.Tensor], expected: Sequence[tuple[int, ...]], names: Sequence[str], dtype: torch.dtype
+) -> None:
+    """Refuse inputs of another number, shape or dtype than the graph was compiled for: no compiled code checks them.
 
     Raises:
-        ValueError: names the input, its shape and the expected one.
+        ValueError: names the input, what it is and what is expected.
     """
     if len(inputs) != len(expected):
         raise ValueError(f"the graph takes {len(expected)} inputs ({', '.join(names)}), not {len(inputs)}")
     for tensor, shape, name in zip(inputs, expected, names, strict=True):
         if tuple(tensor.shape) != shape:
             raise ValueError(f"input {name} has shape {tuple(tensor.shape)}; the graph was compiled for {shape}")
+        if tensor.dtype != dtype:
+            raise ValueError(f"input {name} is {tensor.dtype}; the graph was compiled for {dtype}")

@@ -1,0 +1,200 @@
+"""inductor: PyTorch's own ahead-of-time compiler for the host CPU, through g++. The embedded default.
+
+Its private names (``torch._inductor``) stay in this file.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Set
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+import torch
+from graphcache_wire import GraphKey
+
+from graphcache_runtime.experts import graph_definition
+from graphcache_runtime.toolchains.base import (
+    CompiledGraph,
+    CompileRejected,
+    LoadedGraph,
+    LoadFailed,
+    ReportPhase,
+    ToolchainUnavailable,
+    Weights,
+    check_inputs,
+)
+from graphcache_runtime.toolchains.cpu import LEVELS, cpu_features, lacking
+from graphcache_runtime.toolchains.interface import GraphInterface, interface_of
+
+CPU_LEVEL: Final = "x86-64-v3"
+"""What the generated code may use. A fixed level, not the compiling machine's own: so all nodes of a mixed cluster share
+one graph. The matrix products are library calls, which choose AVX-512 or AMX by themselves where they run."""
+
+KNOWN_OPTIONS: Final = frozenset({"dtype", "mode", "weights"})
+
+SETTINGS: Final[dict[str, Any]] = {
+    "cpp.march": CPU_LEVEL,
+    "cpp.simdlen": 256,
+    # The features were looked up; the probe of each instruction set costs another run of g++.
+    "cpp.vec_isa_ok": True,
+    # The compiling machine's number of cores must not be in the code.
+    "cpp.dynamic_threads": True,
+    # CPU seconds of g++ for one forward graph: 20 without, 37 with a header that must be made first (13 when it is
+    # there). Each compile has a folder of its own, so it would be made each time.
+    "aot_inductor.precompile_headers": False,
+    # The wrapper only calls kernels: -O0 takes 10 of its 12 CPU seconds, and the calls cost the same.
+    "aot_inductor.compile_wrapper_opt_level": "O0",
+    # Debug lines would put the paths of the compiling machine into the bytes (and treble their number).
+    "aot_inductor.enable_line_tables": False,
+    # Generated names hold a hash of paths otherwise, and stand in the bytes.
+    "aot_inductor.model_name_for_generated_files": "graph",
+}
+
+_VERSION = re.compile(r"inductor-(?P<torch>.+)\.(?P<cxx>(?:gcc|clang)[0-9.]+)\.(?P<level>x86-64-v[0-9])")
+
+
+class InductorGraph:
+    """A loaded AOTInductor package. Runs on the host CPU; one call at a time, later callers wait."""
+
+    def __init__(self, model: Any, interface: GraphInterface) -> None:
+        self._model = model
+        self._interface = interface
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        want = self._interface
+        check_inputs(inputs, want.input_shapes, want.input_names, want.dtype)
+        # The generated code reads contiguous memory, whatever the strides say.
+        outputs = self._model(*(tensor.detach().contiguous() for tensor in inputs))
+        return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+
+
+class InductorToolchain:
+    """AOTInductor for x86-64 CPUs of level v3 (AVX2, FMA) and above."""
+
+    name = "inductor"
+    prefix = "inductor-"
+
+    def __init__(self, features: Set[str] | None = None) -> None:
+        self._features = cpu_features() if features is None else features
+
+    def missing(self) -> list[str]:
+        lacks = lacking(CPU_LEVEL, self._features)
+        reasons = [f"this CPU lacks {', '.join(lacks)}, which level {CPU_LEVEL} needs"] if lacks else []
+        if shutil.which(_cxx()) is None:
+            reasons.append(f"no C++ compiler {_cxx()!r} on PATH: install g++ (Debian: apt-get install g++), or set CXX")
+        return reasons
+
+    def version(self) -> str:
+        if reasons := self.missing():
+            raise ToolchainUnavailable(f"inductor: {'; '.join(reasons)}")
+        return f"{self.prefix}{torch.__version__}.{_cxx_version(_cxx())}.{CPU_LEVEL}"
+
+    def compile(
+        self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
+    ) -> CompiledGraph:
+        if unknown := sorted(key.options.keys() - KNOWN_OPTIONS):
+            raise CompileRejected(f"inductor has no option {', '.join(unknown)}")
+        if reasons := self.missing():
+            raise ToolchainUnavailable(f"inductor: {'; '.join(reasons)}")
+        constants = (weights.gate_up, weights.down) if weights else (None, None)
+        definition = graph_definition(key, *constants)
+        report("export", None)
+        program = torch.export.export(definition.module, definition.example_inputs(), strict=False)
+        report("compile", None)
+        compiled = folder / "graph.pt2"
+        _without_sources(_packaged(program, folder), compiled)
+        return CompiledGraph(compiled, {"cpu_level": CPU_LEVEL})
+
+    def load(self, path: Path, key: GraphKey) -> LoadedGraph:
+        self._check_loadable(key)
+        try:
+            model = _loaded(path)
+        except (RuntimeError, ValueError, OSError, KeyError) as error:
+            raise LoadFailed(f"{key.label()}: {path} is no AOTInductor package that loads here: {error}") from error
+        return InductorGraph(model, interface_of(key))
+
+    def _check_loadable(self, key: GraphKey) -> None:
+        made_by = _VERSION.fullmatch(key.toolchain)
+        if made_by is None or made_by["level"] not in LEVELS:
+            raise LoadFailed(f"{key.label()}: {key.toolchain} is no version of inductor that is known here")
+        if lacks := lacking(made_by["level"], self._features):
+            raise LoadFailed(f"{key.label()} was compiled for {made_by['level']}; this CPU lacks {', '.join(lacks)}")
+        if made_by["torch"] != torch.__version__:
+            raise LoadFailed(f"{key.label()} was compiled for torch {made_by['torch']}; here is {torch.__version__}")
+
+
+def _cxx() -> str:
+    return os.environ.get("CXX", "g++")
+
+
+@lru_cache(maxsize=4)
+def _cxx_version(cxx: str) -> str:
+    """``gcc12.2.0`` or ``clang16.0.6``."""
+    said = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=True).stdout
+    dumped = subprocess.run([cxx, "-dumpfullversion", "-dumpversion"], capture_output=True, text=True, check=True)
+    return f"{'clang' if 'clang' in said else 'gcc'}{dumped.stdout.split()[0]}"
+
+
+def _packaged(program: torch.export.ExportedProgram, folder: Path) -> Path:
+    """Run AOTInductor with its caches and temporary files inside ``folder``.
+
+    Raises:
+        CompileRejected: with the compiler's message.
+        MemoryError: g++ ran out of memory, or was killed for it.
+    """
+    from torch._inductor import exc
+
+    (folder / "inductor").mkdir()
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    settings = SETTINGS | {"cpp.cxx": (None, str(_reproducible_cxx(folder)))}
+    try:
+        with patch.dict(os.environ, environment):
+            package = folder / "whole.pt2"
+            torch._inductor.aoti_compile_and_package(program, package_path=str(package), inductor_configs=settings)
+            return package
+    except exc.CppCompileError as error:
+        if re.search(r"Killed signal|out of memory|memory exhausted", str(error)):
+            raise MemoryError(f"the C++ compiler had too little memory: {str(error)[-500:]}") from error
+        raise CompileRejected(f"the C++ compiler refused the generated code: {error}") from error
+    except (exc.LoweringException, exc.InductorError) as error:
+        raise CompileRejected(f"inductor refused the graph: {error}") from error
+
+
+def _reproducible_cxx(folder: Path) -> Path:
+    """The C++ compiler behind a script that keeps this machine's paths out of the bytes: same key, same bytes."""
+    script = folder / "cxx"
+    include = Path(torch.__file__).parent
+    script.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(_cxx())} -ffile-prefix-map={shlex.quote(str(folder))}=graph '
+        f'-ffile-prefix-map={shlex.quote(str(include))}=torch -s "$@"\n'
+    )
+    script.chmod(0o700)
+    return script
+
+
+def _without_sources(package: Path, into: Path) -> None:
+    """Keep what a load needs: the library and the descriptions. The sources hold paths, and nobody runs them."""
+    with zipfile.ZipFile(package) as whole, zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as kept:
+        for entry in whole.infolist():
+            name = entry.filename.partition("/")[2]
+            if not name.endswith(".cpp") and name != ".data/serialization_id":
+                kept.writestr(zipfile.ZipInfo(f"graph/{name}"), whole.read(entry), zipfile.ZIP_DEFLATED)
+
+
+def _loaded(path: Path) -> Any:
+    """The loader insists on the suffix .pt2, and stores name files by their digest: give it a link."""
+    with tempfile.TemporaryDirectory(prefix="graphcache-load-") as folder:
+        link = Path(folder) / "graph.pt2"
+        link.symlink_to(path.resolve())
+        return torch._inductor.aoti_load_package(str(link))
