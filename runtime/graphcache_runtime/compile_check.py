@@ -12,8 +12,8 @@ from graphcache_runtime.toolchains.base import LoadedGraph, Weights
 from graphcache_wire import GraphKey
 
 ERROR_BOUNDS: Final = {"bf16": (0.01, 0.04), "fp32": (1e-5, 1e-4)}
-"""The largest allowed error of an output, as root mean square over that of the reference, and as largest difference over
-its largest value. bf16 keeps 8 bits: each rounding between two products costs up to 0.4 %, and three of them gave 0.2 to
+"""The largest allowed error of an output: root mean square over that of the reference, and largest difference over its
+largest value. bf16 keeps 8 bits: each rounding between two products costs up to 0.4 %, and three of them gave 0.2 to
 0.4 % over all kinds and shapes tried; a swapped input or a missing term gives more than 10 %."""
 
 
@@ -78,7 +78,7 @@ def _check_form(definition: GraphDefinition, outputs: list[Tensor]) -> None:
 def _references(
     definition: GraphDefinition, inputs: tuple[Tensor, ...], weights: Weights | None
 ) -> Iterator[tuple[Tensor, ...]]:
-    """The fp64 outputs of one expert after the other: experts are independent, and all at once would need much memory."""
+    """The fp64 outputs of one expert after the other: they are independent, and all at once would need much memory."""
     module = definition.module
     if weights:
         module = ExpertsForward()

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphcache_wire import FailureClass, GraphKey
+from graphcache_wire.lease import Phase
 
 RESULT: Final = "result.json"
 WORK: Final = "work"
 PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that a process gets when its parent dies."""
 
-ReportPhase = Callable[[str, float | None], None]
+ReportPhase = Callable[[Phase, float | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def main(spec_path: str) -> int:
     _die_with(spec.parent)
     with os.fdopen(spec.events_descriptor, "w", buffering=1) as events:
 
-        def report(phase: str, progress: float | None) -> None:
+        def report(phase: Phase, progress: float | None) -> None:
             events.write(json.dumps({"phase": phase, "progress": progress}) + "\n")
 
         result = compile_and_check(spec, report)

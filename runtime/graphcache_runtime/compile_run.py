@@ -1,7 +1,7 @@
 """Runs one compile in a child process: its phases, its limits, and the class of its death.
 
-The child is a fresh interpreter and leads a session of its own, so that it dies with all that it started. A compiler may
-start others (g++), so the memory limit watches the resident memory of the whole session: a limit set on the process
+The child is a fresh interpreter and leads a session of its own, so that it dies with all that it started. A compiler
+may start others (g++), so the memory limit watches the resident memory of the whole session: a limit set on the process
 (RLIMIT_AS, RLIMIT_DATA) would count reserved address space, of which a compiler's libraries take many gigabytes.
 """
 
@@ -18,18 +18,17 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 from graphcache_client import CompileAttemptFailed, CompileHere
-from graphcache_wire import FailureClass, GraphKey
-
 from graphcache_runtime.compile_child import RESULT, CompileSpec, ReportPhase
 from graphcache_runtime.compile_end import Death, Killed, Usage, judged
 from graphcache_runtime.process_tree import kill_session, oom_kills, session_memory_bytes
+from graphcache_wire import FailureClass, GraphKey
 
 POLL_S: Final = 0.2
 """How often limits are looked at. A fast compiler takes some 100 MB in that time."""
 DEFAULT_TIME_LIMIT_S: Final = 3 * 3600.0
 """Real graphs take 5 to 40 minutes; a compiler that hangs is given up in an afternoon."""
 LOG_TAIL_BYTES: Final = 16_000
-FOREIGN_SETTINGS: Final = ("TORCHINDUCTOR_", "AOT_INDUCTOR_", "AOTINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TORCH_LOGS")
+FOREIGN_SETTINGS: Final = ("TORCHINDUCTOR_", "AOT_INDUCTOR_", "AOTINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_")
 """Variables of a user's shell that change what a compiler makes, and are in no key."""
 
 
@@ -57,7 +56,9 @@ class CompileResult:
 class CompileDied(CompileAttemptFailed):
     """A compile in a child that gave no graph: class, message, log, and what it used until then."""
 
-    def __init__(self, failure_class: FailureClass, message: str, log_tail: str, compile_s: float, usage: Usage) -> None:
+    def __init__(
+        self, failure_class: FailureClass, message: str, log_tail: str, compile_s: float, usage: Usage
+    ) -> None:
         super().__init__(failure_class, message, log_tail)
         self.compile_s = compile_s
         self.usage = usage

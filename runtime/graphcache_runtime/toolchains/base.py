@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
-from graphcache_wire import GraphKey
 
-ReportPhase = Callable[[str, float | None], None]
-"""Called with a phase of ``graphcache_wire.lease.Phase`` and the progress from 0 to 1, or None where it is unknown."""
+from graphcache_wire import GraphKey
+from graphcache_wire.lease import Phase
+
+ReportPhase = Callable[[Phase, float | None], None]
+"""Called with what the compile does now and the progress from 0 to 1, or None where it is unknown."""
 
 
 class ToolchainError(Exception):
@@ -80,6 +82,10 @@ class Toolchain(Protocol):
         Raises:
             ToolchainUnavailable: the compiler is not installed here.
         """
+        ...
+
+    def runs_on(self) -> str:
+        """Where its graphs run on this machine, for people: ``host CPU``, ``RNGD npu:0``."""
         ...
 
     def compile(

@@ -34,8 +34,8 @@ from graphcache_runtime.toolchains.interface import GraphInterface, interface_of
 from graphcache_wire import GraphKey
 
 CPU_LEVEL: Final = "x86-64-v3"
-"""What the generated code may use. A fixed level, not the compiling machine's own: so all nodes of a mixed cluster share
-one graph. The matrix products are library calls, which choose AVX-512 or AMX by themselves where they run."""
+"""What the generated code may use. A fixed level, not the compiling machine's own: all nodes of a mixed cluster then
+share one graph. The matrix products are library calls, which choose AVX-512 or AMX by themselves where they run."""
 
 KNOWN_OPTIONS: Final = frozenset({"dtype", "mode", "weights"})
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import torch
-from graphcache_wire import GraphKey
 
 from graphcache_runtime.experts import graph_definition
+from graphcache_wire import GraphKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,48 @@
+"""doctor: which toolchains can compile on this machine, what is missing for the others, and where graphs will run."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from graphcache_runtime.toolchains.base import ToolchainError
+from graphcache_runtime.toolchains.registry import toolchain_named, toolchain_names
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One toolchain: its version where it is usable, else one sentence for each missing piece."""
+
+    name: str
+    version: str | None
+    missing: list[str] = field(default_factory=list)
+    runs_on: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return self.version is not None
+
+
+def diagnoses(names: Iterable[str]) -> list[Diagnosis]:
+    """Of the toolchains named, or of all. A plug-in that cannot even be imported is a diagnosis too."""
+    return [diagnosis(name) for name in names or toolchain_names()]
+
+
+def diagnosis(name: str) -> Diagnosis:
+    try:
+        toolchain = toolchain_named(name)
+        missing = toolchain.missing()
+        if missing:
+            return Diagnosis(name, None, missing)
+        return Diagnosis(name, toolchain.version(), runs_on=toolchain.runs_on())
+    except ToolchainError as error:
+        return Diagnosis(name, None, [str(error)])
+
+
+def print_diagnoses(found: Iterable[Diagnosis], console: Console) -> None:
+    table = Table("toolchain", "compiles here", "runs on", "version, or what is missing")
+    for one in found:
+        told = one.version or "\n".join(f"- {reason}" for reason in one.missing)
+        table.add_row(one.name, "yes" if one.usable else "no", one.runs_on or "-", told)
+    console.print(table)
