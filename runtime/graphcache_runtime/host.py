@@ -1,0 +1,168 @@
+"""Cold experts on the host: rows sorted by expert through one product an expert, or one grouped product for all.
+
+Legend: C rows on the host, H model size, F expert size, E experts. Which kernel is fastest depends on the CPU: without
+bf16 arithmetic torch's bf16 products are up to a hundred times slower than fp32 ones (on AVX2 ``dh @ gate_up`` of
+one expert, 16 rows, 343 ms in bf16, 5 ms in fp32, 27 ms with the conversion), so ``host_kernels`` measures.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from graphcache_runtime.arena import Arena
+from graphcache_runtime.routing import HostRows
+from graphcache_runtime.weight_gradients import WeightGradients
+
+
+@dataclass(frozen=True, slots=True)
+class HostForward:
+    """``y_CH``, and ``h_C2F``, gate_up's product, which backward needs: 2F values a row for a third of its products."""
+
+    y_CH: Tensor
+    h_C2F: Tensor
+
+
+class HostKernel(Protocol):
+    """Runs sorted rows through their experts. ``x_CH`` and ``dy_CH`` have the dtype ``rows_dtype``."""
+
+    name: str
+
+    def rows_dtype(self, weights: torch.dtype) -> torch.dtype:
+        """In which dtype it takes and gives rows."""
+        ...
+
+    def forward(self, x_CH: Tensor, rows: HostRows, gate_up: Tensor, down: Tensor) -> HostForward:
+        """``x_CH -> y_CH``."""
+        ...
+
+    def backward(
+        self, x_CH: Tensor, h_C2F: Tensor, dy_CH: Tensor, rows: HostRows,
+        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+    ) -> Tensor:
+        """``dx_CH``; adds each expert's weight gradient to ``grads`` where it is given."""
+        ...
+
+
+def gated(h_C2F: Tensor) -> Tensor:
+    """``silu(gate) * up``."""
+    gate, up = h_C2F.chunk(2, dim=-1)
+    return functional.silu(gate) * up
+
+
+def gated_backward(h_C2F: Tensor, da_CF: Tensor) -> Tensor:
+    """``dh_C2F`` from ``da_CF``."""
+    gate, up = h_C2F.chunk(2, dim=-1)
+    sigmoid = torch.sigmoid(gate)
+    silu = gate * sigmoid
+    return torch.cat((da_CF * up * (sigmoid + silu * (1 - sigmoid)), da_CF * silu), dim=-1)
+
+
+def _spans(rows: HostRows) -> list[tuple[int, int, int]]:
+    """``(expert, first row, one past the last row)`` of each expert."""
+    spans, start = [], 0
+    for expert, count in zip(rows.experts, rows.counts, strict=True):
+        spans.append((expert, start, start + count))
+        start += count
+    return spans
+
+
+class PerExpert:
+    """One fp32 product an expert; bf16 weights are converted, an expert at a time, into memory that stays in the cache.
+
+    Takes weights of any strides and alignment.
+    """
+
+    name = "per-expert"
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+
+    def rows_dtype(self, weights: torch.dtype) -> torch.dtype:
+        return torch.float32
+
+    def forward(self, x_CH: Tensor, rows: HostRows, gate_up: Tensor, down: Tensor) -> HostForward:
+        h_C2F = x_CH.new_empty(x_CH.shape[0], gate_up.shape[1])
+        y_CH = torch.empty_like(x_CH)
+        for expert, start, end in _spans(rows):
+            torch.mm(x_CH[start:end], self._fp32(gate_up[expert], "gate_up").t(), out=h_C2F[start:end])
+        a_CF = gated(h_C2F)
+        for expert, start, end in _spans(rows):
+            torch.mm(a_CF[start:end], self._fp32(down[expert], "down").t(), out=y_CH[start:end])
+        return HostForward(y_CH, h_C2F)
+
+    def backward(
+        self, x_CH: Tensor, h_C2F: Tensor, dy_CH: Tensor, rows: HostRows,
+        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+    ) -> Tensor:
+        da_CF = x_CH.new_empty(x_CH.shape[0], down.shape[2])
+        dx_CH = torch.empty_like(x_CH)
+        for expert, start, end in _spans(rows):
+            torch.mm(dy_CH[start:end], self._fp32(down[expert], "down"), out=da_CF[start:end])
+        dh_C2F = gated_backward(h_C2F, da_CF)
+        for expert, start, end in _spans(rows):
+            torch.mm(dh_C2F[start:end], self._fp32(gate_up[expert], "gate_up"), out=dx_CH[start:end])
+        if grads is not None:
+            a_CF = gated(h_C2F)
+            for expert, start, end in _spans(rows):
+                grads.add_products(expert, dh_C2F[start:end], x_CH[start:end], dy_CH[start:end], a_CF[start:end])
+        return dx_CH
+
+    def _fp32(self, matrix: Tensor, role: str) -> Tensor:
+        if matrix.dtype == torch.float32:
+            return matrix
+        return self._arena.take(f"fp32 {role}", tuple(matrix.shape), torch.float32).copy_(matrix)
+
+
+class Grouped:
+    """``F.grouped_mm``, one product for all experts, in the weights' dtype: the fastest where bf16 is in hardware.
+
+    It reads each expert's rows by offsets into all E experts, so no weights are gathered. It leaves rows behind the
+    last offset uninitialised and takes offsets past the end without a word, so they are checked here.
+    """
+
+    name = "grouped"
+
+    def rows_dtype(self, weights: torch.dtype) -> torch.dtype:
+        return weights
+
+    def forward(self, x_CH: Tensor, rows: HostRows, gate_up: Tensor, down: Tensor) -> HostForward:
+        offsets = group_offsets(rows, gate_up.shape[0])
+        h_C2F = functional.grouped_mm(x_CH, gate_up.transpose(1, 2), offs=offsets)
+        return HostForward(functional.grouped_mm(gated(h_C2F), down.transpose(1, 2), offs=offsets), h_C2F)
+
+    def backward(
+        self, x_CH: Tensor, h_C2F: Tensor, dy_CH: Tensor, rows: HostRows,
+        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+    ) -> Tensor:
+        offsets = group_offsets(rows, gate_up.shape[0])
+        da_CF = functional.grouped_mm(dy_CH, down, offs=offsets)
+        dh_C2F = gated_backward(h_C2F, da_CF)
+        if grads is not None:
+            a_CF = gated(h_C2F)
+            for expert, start, end in _spans(rows):
+                grads.add_products(expert, dh_C2F[start:end], x_CH[start:end], dy_CH[start:end], a_CF[start:end])
+        return functional.grouped_mm(dh_C2F, gate_up, offs=offsets)
+
+
+def group_offsets(rows: HostRows, experts: int) -> Tensor:
+    """Where each of all ``experts`` groups of sorted rows ends, int32, as ``F.grouped_mm`` takes them.
+
+    Raises:
+        ValueError: the counts do not add up to the rows; the product would read or leave memory that is not its own.
+    """
+    counts = torch.zeros(experts, dtype=torch.int32)
+    counts[list(rows.experts)] = torch.tensor(rows.counts, dtype=torch.int32)
+    offsets = counts.cumsum(0, dtype=torch.int32)
+    if experts and int(offsets[-1]) != rows.rows:
+        raise ValueError(f"{rows.rows} host rows, but the experts' counts add up to {int(offsets[-1])}")
+    return offsets
+
+
+def can_group(weight: Tensor) -> bool:
+    """Whether ``F.grouped_mm`` takes ``weight``: dense rows, strides and address in multiples of 16 bytes."""
+    size = weight.element_size()
+    strides_fit = all(stride * size % 16 == 0 for stride in weight.stride()[:-1])
+    return weight.stride(-1) == 1 and strides_fit and weight.data_ptr() % 16 == 0

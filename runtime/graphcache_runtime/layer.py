@@ -1,0 +1,210 @@
+"""HotLayer: one MoE layer's rows through its device calls and its host kernel, forward and backward.
+
+Legend: T tokens, K experts a token, A = T x K assignments, H model size.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphcache_runtime import packing
+from graphcache_runtime.arena import Arena
+from graphcache_runtime.calls import Policy, choose_calls
+from graphcache_runtime.graph_table import GraphTable
+from graphcache_runtime.host import HostKernel
+from graphcache_runtime.host_kernels import choose
+from graphcache_runtime.keys import ExpertKeys
+from graphcache_runtime.ladder import Ladder
+from graphcache_runtime.residency import UPLOAD_TIMEOUT_S, Residency, wanted
+from graphcache_runtime.routing import PackedRows, Plan, Routing, check_expert_ids, make_plan, slot_rows
+from graphcache_runtime.stats import LayerStats
+from graphcache_runtime.uploader import StackBuffers, Uploader
+from graphcache_runtime.weight_gradients import WeightGradients
+from graphcache_wire import GraphKey, Kind
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all layers of a model share."""
+
+    graphs: GraphTable
+    ladder: Ladder
+    policy: Policy
+    uploader: Uploader
+    arena: Arena
+    upload_timeout_s: float = UPLOAD_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a forward computed: ``y_AH``, a row an assignment, and the host kernel's ``h_C2F``."""
+
+    y_AH: Tensor
+    h_C2F: Tensor
+
+
+class HotLayer:
+    """The experts of one layer: some hot, on the device; the others on the host. One thread at a time.
+
+    ``gate_up[E, 2F, H]`` and ``down[E, H, F]`` are passed to each call, since a forward may compute them anew.
+    """
+
+    def __init__(self, name: str, experts: int, keys: ExpertKeys, hot: Sequence[int], shared: Shared) -> None:
+        self.name, self.experts, self.keys, self.shared = name, experts, keys, shared
+        self.hot = tuple(hot)
+        self.stats = LayerStats()
+        self.residency = Residency(name, shared.uploader, shared.upload_timeout_s)
+        self._kernel: HostKernel | None = None
+
+    # --- deciding -----------------------------------------------------------------------------------------------------
+
+    def plan(self, index_TK: Tensor, gate_up: Tensor, down: Tensor, backward: Kind | None) -> Plan:
+        """Split what the router chose. ``backward`` is the kind of graph that backward will need, None without one.
+
+        Uploads the hot weights if they are not resident; where that does not end in time, all rows go to the host.
+
+        Raises:
+            ValueError: an expert id that the layer does not have.
+        """
+        check_expert_ids(index_TK, self.experts, self.name)
+        routing = Routing(index_TK, self.experts)
+        rows = slot_rows(routing, self.hot)
+        choice = choose_calls(rows, self.shared.ladder, self.shared.policy, lambda b: self._is_ready(b, backward))
+        if choice.calls and self._stack(self.hot, gate_up, down, choice.calls[0].bucket) is None:
+            choice = type(choice)((), "host", "upload late")
+        plan = make_plan(routing, self.hot, choice.calls, choice.way)
+        self._count(plan, rows, routing, choice.lacking)
+        return plan
+
+    def _is_ready(self, bucket: int, backward: Kind | None) -> bool:
+        kinds = [Kind.EXPERTS_FORWARD] if backward is None else [Kind.EXPERTS_FORWARD, backward]
+        graphs = [self.shared.graphs.try_get(self.keys.key(kind, len(self.hot), bucket)) for kind in kinds]
+        return all(graph is not None for graph in graphs)
+
+    def _stack(self, hot: Sequence[int], gate_up: Tensor, down: Tensor, bucket: int) -> StackBuffers | None:
+        device = self.shared.graphs.get(self.keys.key(Kind.EXPERTS_FORWARD, len(hot), bucket)).device
+        return self.residency.ensure(wanted(hot, gate_up, down, device))
+
+    def _count(self, plan: Plan, rows: Sequence[int], routing: Routing, lacking: str) -> None:
+        stats, hot_rows = self.stats, plan.hot_rows
+        stats.rows += plan.tokens * plan.top_k
+        stats.hot_rows += hot_rows
+        stats.host_rows += plan.host.rows
+        stats.overflow_rows += sum(rows) - hot_rows
+        stats.ways[plan.reason] += 1
+        stats.busiest[max(rows, default=0)] += 1
+        stats.routed.update(Counter({e: n for e, n in enumerate(routing.counts_E.tolist()) if n}))
+        if lacking:
+            stats.not_ready[lacking] += 1
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def forward(self, x_TH: Tensor, plan: Plan, gate_up: Tensor, down: Tensor) -> Rows:
+        """Every assignment's row, ``y_AH`` in the weights' dtype, not yet weighed."""
+        self.stats.forwards += 1
+        y_AH = torch.empty(plan.tokens * plan.top_k, x_TH.shape[1], dtype=gate_up.dtype)
+        if plan.packed:
+            self._device_forward(x_TH, plan, gate_up, down, y_AH)
+        h_C2F = torch.empty(0)
+        if plan.host.rows:
+            kernel = self._host_kernel(gate_up, down)
+            x_CH = x_TH[plan.host.token_C].to(kernel.rows_dtype(gate_up.dtype))
+            ran = kernel.forward(x_CH, plan.host, gate_up.detach(), down.detach())
+            y_AH.index_copy_(0, plan.host.assignment_C, ran.y_CH.to(y_AH.dtype))
+            h_C2F = ran.h_C2F
+        return Rows(y_AH, h_C2F)
+
+    def backward(
+        self, x_TH: Tensor, weights_TK: Tensor, dout_TH: Tensor, h_C2F: Tensor, plan: Plan,
+        gate_up: Tensor, down: Tensor, kind: Kind,
+    ) -> tuple[Tensor, WeightGradients | None]:
+        """``dx[T, H]`` in fp32 (a buffer of the arena), and the weights' gradients where ``kind`` is the full one."""
+        self.stats.backwards += 1
+        grads = WeightGradients(gate_up, down) if kind is Kind.EXPERTS_BACKWARD_FULL else None
+        dx_AH = self.shared.arena.take("dx rows", (plan.tokens * plan.top_k, x_TH.shape[1]), gate_up.dtype)
+        if plan.packed:
+            self._device_backward(x_TH, weights_TK, dout_TH, plan, gate_up, down, kind, dx_AH, grads)
+        if plan.host.rows:
+            dx_CH = self._host_backward(x_TH, weights_TK, dout_TH, h_C2F, plan, gate_up, down, grads)
+            dx_AH.index_copy_(0, plan.host.assignment_C, dx_CH.to(dx_AH.dtype))
+        return packing.sum_of_experts(dx_AH, None, plan.tokens, self.shared.arena), grads
+
+    def _device_forward(self, x_TH: Tensor, plan: Plan, gate_up: Tensor, down: Tensor, y_AH: Tensor) -> None:
+        rows = packing.with_zero_row(x_TH, gate_up.dtype, self.shared.arena, "x")
+        for packed in plan.packed:
+            call = packed.call
+            graph = self.shared.graphs.get(self.keys.key(Kind.EXPERTS_FORWARD, call.slots, call.bucket))
+            stack = self._must_stack(plan, gate_up, down, graph.device)
+            x = packing.pack(rows, packed, self.shared.arena, "x packed")
+            (y,) = graph(x.to(graph.device), *_slots(stack, call.first_slot, call.slots))
+            packing.unpack(y.to("cpu"), packed, y_AH)
+            self.stats.forward_calls += 1
+            self.stats.padded_rows += call.slots * call.bucket
+
+    def _device_backward(
+        self, x_TH: Tensor, weights_TK: Tensor, dout_TH: Tensor, plan: Plan, gate_up: Tensor, down: Tensor,
+        kind: Kind, dx_AH: Tensor, grads: WeightGradients | None,
+    ) -> None:
+        arena = self.shared.arena
+        x_rows = packing.with_zero_row(x_TH, gate_up.dtype, arena, "x")
+        dout_rows = packing.with_zero_row(dout_TH, gate_up.dtype, arena, "dout")
+        for packed in plan.packed:
+            call = packed.call
+            graph = self.shared.graphs.get(self.keys.key(kind, call.slots, call.bucket))
+            stack = self._must_stack(plan, gate_up, down, graph.device)
+            x = packing.pack(x_rows, packed, arena, "x packed")
+            dy = packing.pack(dout_rows, packed, arena, "dy packed")
+            packing.weigh(dy, packed, weights_TK.flatten())
+            outputs = graph(
+                x.to(graph.device), *_slots(stack, call.first_slot, call.slots), dy.to(graph.device)
+            )
+            packing.unpack(outputs[0].to("cpu"), packed, dx_AH)
+            if grads is not None:
+                _add_slots(grads, plan, packed, outputs[1].to("cpu"), outputs[2].to("cpu"))
+            self.stats.backward_calls += 1
+
+    def _host_backward(
+        self, x_TH: Tensor, weights_TK: Tensor, dout_TH: Tensor, h_C2F: Tensor, plan: Plan,
+        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+    ) -> Tensor:
+        kernel = self._host_kernel(gate_up, down)
+        dtype, host = kernel.rows_dtype(gate_up.dtype), plan.host
+        weights_C = weights_TK.flatten()[host.assignment_C].to(dtype)
+        dy_CH = dout_TH[host.token_C].to(dtype) * weights_C[:, None]
+        x_CH = x_TH[host.token_C].to(dtype)
+        return kernel.backward(x_CH, h_C2F, dy_CH, host, gate_up.detach(), down.detach(), grads)
+
+    def _must_stack(self, plan: Plan, gate_up: Tensor, down: Tensor, device: torch.device) -> StackBuffers:
+        stack = self.residency.ensure(wanted(plan.hot, gate_up, down, device))
+        if stack is None:
+            raise TimeoutError(
+                f"{self.name}: the weights of {len(plan.hot)} hot experts did not reach {device} within "
+                f"{self.shared.upload_timeout_s} s, and this call was planned for them; check the device"
+            )
+        return stack
+
+    def _host_kernel(self, gate_up: Tensor, down: Tensor) -> HostKernel:
+        if self._kernel is None:
+            self._kernel = choose(gate_up, down, self.shared.arena)
+        return self._kernel
+
+    def graph_keys(self, kinds: Sequence[Kind], largest_rows: int) -> list[GraphKey]:
+        """The keys that inputs of up to ``largest_rows`` tokens can ask for."""
+        return [
+            self.keys.key(kind, len(self.hot), bucket)
+            for bucket in self.shared.ladder.up_to(largest_rows).rungs
+            for kind in kinds
+        ]
+
+
+def _slots(stack: StackBuffers, first: int, slots: int) -> tuple[Tensor, Tensor]:
+    return stack.gate_up[first : first + slots], stack.down[first : first + slots]
+
+
+def _add_slots(grads: WeightGradients, plan: Plan, packed: PackedRows, dgate_up: Tensor, ddown: Tensor) -> None:
+    call = packed.call
+    for slot in torch.unique(torch.div(packed.place_P, call.bucket, rounding_mode="floor")).tolist():
+        grads.add(plan.hot[call.first_slot + slot], dgate_up[slot], ddown[slot])

@@ -1,0 +1,74 @@
+"""What a layer did, counted: the numbers behind ``moe_stats()``."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphcache_runtime.uploader import UploadCounts
+
+
+@dataclass(slots=True)
+class LayerStats:
+    """Counts of one layer since ``enable``. Rows are assignments: one token to one expert."""
+
+    forwards: int = 0
+    backwards: int = 0
+    forward_calls: int = 0
+    backward_calls: int = 0
+    rows: int = 0
+    hot_rows: int = 0
+    host_rows: int = 0
+    overflow_rows: int = 0
+    """Rows of hot experts that the host ran, because their bucket was full or their graph not ready."""
+    padded_rows: int = 0
+    """Rows that device calls computed, padding included."""
+    ways: Counter[str] = field(default_factory=Counter)
+    """How the calls were chosen, by name."""
+    not_ready: Counter[str] = field(default_factory=Counter)
+    """Forwards that ran otherwise than wished, by reason."""
+    busiest: Counter[int] = field(default_factory=Counter)
+    """Forwards by the rows of their busiest hot expert: what a ladder is chosen from."""
+    routed: Counter[int] = field(default_factory=Counter)
+    """Rows by expert: what a hot set is chosen from."""
+    replans: int = 0
+
+
+def summary(layers: Iterable[LayerStats], uploads: UploadCounts) -> dict[str, Any]:
+    """The totals of all layers, ready for JSON."""
+    totals = list(layers)
+
+    def total(name: str) -> int:
+        return sum(getattr(layer, name) for layer in totals)
+
+    def merged(name: str) -> dict[Any, int]:
+        whole: Counter[Any] = Counter()
+        for layer in totals:
+            whole.update(getattr(layer, name))
+        return dict(sorted(whole.items()))
+
+    rows, hot_rows = total("rows"), total("hot_rows")
+    return {
+        "layers": len(totals),
+        "forwards": total("forwards"),
+        "backwards": total("backwards"),
+        "device_calls": total("forward_calls") + total("backward_calls"),
+        "forward_calls": total("forward_calls"),
+        "backward_calls": total("backward_calls"),
+        "rows": rows,
+        "hot_rows": hot_rows,
+        "host_rows": total("host_rows"),
+        "overflow_rows": total("overflow_rows"),
+        "padded_rows": total("padded_rows"),
+        "padding_ratio": total("padded_rows") / hot_rows if hot_rows else 0.0,
+        "coverage": hot_rows / rows if rows else 0.0,
+        "host_share": total("host_rows") / rows if rows else 0.0,
+        "weight_uploads": uploads.uploads,
+        "weight_upload_s": uploads.seconds,
+        "weight_upload_bytes": uploads.size_bytes,
+        "weight_uploads_late": uploads.late,
+        "replans": total("replans"),
+        "ways": merged("ways"),
+        "not_ready": merged("not_ready"),
+        "busiest_expert_rows": merged("busiest"),
+    }

@@ -1,0 +1,101 @@
+"""Uploader: one background thread that copies weights to a device, and the spare buffers that its copies go to."""
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+MAX_SPARES: Final = 2
+
+R = TypeVar("R")
+
+Copy = Callable[[Tensor, Tensor], None]
+"""``copy(device_slot, host_matrix)``: moves one expert's matrix to its slot."""
+
+
+class StackBuffers(NamedTuple):
+    """Device memory for one layer's hot weights: ``gate_up[slots, 2F, H]``, ``down[slots, H, F]``."""
+
+    gate_up: Tensor
+    down: Tensor
+
+    def size_bytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self)
+
+
+@dataclass(slots=True)
+class UploadCounts:
+    """Uploads of layers' weights: how many, seconds, bytes, and how often a forward gave up waiting for one."""
+
+    uploads: int = 0
+    seconds: float = 0.0
+    size_bytes: int = 0
+    late: int = 0
+
+
+def copy_tensor(device_slot: Tensor, host_matrix: Tensor) -> None:
+    """The copy of every device that torch knows."""
+    device_slot.copy_(host_matrix)
+
+
+class Uploader:
+    """Runs uploads one after another on a daemon thread: one that hangs never keeps the process from ending.
+
+    The spares are shared by all layers, so that uploading into a buffer that nothing runs from costs one layer's
+    memory, not twice every layer's.
+    """
+
+    def __init__(self, copy: Copy = copy_tensor) -> None:
+        self.copy = copy
+        self.counts = UploadCounts()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._spares: list[StackBuffers] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Callable[[], R]) -> "Future[R]":
+        """Run ``job`` behind those submitted before."""
+        future: Future[R] = Future()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="graphcache-uploads", daemon=True)
+                self._thread.start()
+        self._jobs.put((job, future))
+        return future
+
+    def buffers(
+        self, gate_up: tuple[int, ...], down: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> StackBuffers:
+        """A spare of these shapes, or new memory."""
+        with self._lock:
+            for at, spare in enumerate(self._spares):
+                same = (tuple(spare.gate_up.shape), tuple(spare.down.shape)) == (gate_up, down)
+                if same and spare.gate_up.dtype == dtype and spare.gate_up.device == device:
+                    return self._spares.pop(at)
+        return StackBuffers(
+            torch.empty(gate_up, dtype=dtype, device=device), torch.empty(down, dtype=dtype, device=device)
+        )
+
+    def give_back(self, buffers: StackBuffers) -> None:
+        """Hand over memory that nothing runs from any more."""
+        with self._lock:
+            self._spares = [*self._spares, buffers][-MAX_SPARES:]
+
+    def close(self) -> None:
+        """End the thread after what was submitted; free the spares."""
+        self._jobs.put(None)
+        with self._lock:
+            self._spares.clear()
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, future = item
+            try:
+                future.set_result(job())
+            except BaseException as error:  # noqa: BLE001 - carried to whoever waits for the future
+                future.set_exception(error)
