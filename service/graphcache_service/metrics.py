@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from graphcache_wire import routes
+
 REGISTRY = CollectorRegistry()
 
 REQUESTS = Counter(
@@ -27,3 +29,17 @@ COMPILES = Gauge(
 BLOBS = Gauge("graphcache_blobs", "Blobs stored.", registry=REGISTRY)
 BLOB_BYTES = Gauge("graphcache_blob_bytes", "Bytes stored.", registry=REGISTRY)
 RESERVED_BYTES = Gauge("graphcache_reserved_bytes", "Bytes reserved by uploads under way.", registry=REGISTRY)
+
+
+_BLOB_COUNTERS: dict[tuple[str, int], Counter] = {}
+_BLOB_S = REQUEST_S.labels(path=routes.BLOB)
+
+
+def blob_request(method: str, status: int, duration_s: float) -> None:
+    """Counts a request of the blob route. Its counters are looked up here: ``labels`` costs more than all the rest."""
+    counter = _BLOB_COUNTERS.get((method, status))
+    if counter is None:
+        counter = REQUESTS.labels(method=method, path=routes.BLOB, status=str(status))
+        _BLOB_COUNTERS[method, status] = counter
+    counter.inc()
+    _BLOB_S.observe(duration_s)

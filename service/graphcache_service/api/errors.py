@@ -20,6 +20,7 @@ TABLE: Final[dict[type[errors.ServiceError], tuple[int, ErrorCode]]] = {
     errors.Unauthenticated: (401, ErrorCode.UNAUTHENTICATED),
     errors.Forbidden: (403, ErrorCode.FORBIDDEN),
     errors.NotFound: (404, ErrorCode.NOT_FOUND),
+    errors.MethodNotAllowed: (405, ErrorCode.METHOD_NOT_ALLOWED),
     errors.LeaseExpired: (409, ErrorCode.LEASE_EXPIRED),
     errors.ToolchainMismatch: (422, ErrorCode.TOOLCHAIN_MISMATCH),
     errors.BlobMissing: (422, ErrorCode.BLOB_MISSING),
@@ -77,6 +78,8 @@ def error_answer(error: errors.ServiceError, request_id: str) -> ErrorAnswer:
         headers["Retry-After"] = str(max(1, round(error.retry_after_s or 1.0)))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, errors.MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.allowed)
     if isinstance(error, errors.RangeNotSatisfiable):
         headers["Content-Range"] = f"bytes */{error.size_bytes}"
     return ErrorAnswer(status, body, headers)

@@ -1,0 +1,15 @@
+"""POST /v1/leases/claim: a worker asks for something to compile."""
+
+from fastapi import APIRouter, Response
+from graphcache_wire import ClaimRequest, ClaimResponse, routes
+
+from graphcache_service.api.asking import TheCaller, TheServices, answer
+from graphcache_service.core import claim as core
+
+router = APIRouter()
+
+
+@router.post(routes.CLAIM, response_model=ClaimResponse, tags=["leases"])
+async def claim(request: ClaimRequest, services: TheServices, caller: TheCaller) -> Response:
+    """The most urgent compile among the worker's toolchains; held up to ``wait_s`` until there is one."""
+    return answer(await core.claim(services, caller, request))

@@ -1,0 +1,105 @@
+"""The application: settings in, an ASGI application out.
+
+    Starlette -> BlobRoute (bytes, bare) -> Edge (id, limits, log) -> FastAPI's endpoints (JSON)
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+from fastapi import FastAPI
+from graphcache_wire import ErrorBody
+
+from graphcache_service import background
+from graphcache_service.api import (
+    claim, complete, errors, fail, graphs, health, heartbeat, manifests, metrics, page, release, resolve, resolve_many,
+    stats, usage,
+)
+from graphcache_service.api.blobs import BlobRoute
+from graphcache_service.api.edge import Edge
+from graphcache_service.blobs.store import open_blob_store
+from graphcache_service.core.downloads import Downloads
+from graphcache_service.core.errors import ServiceError
+from graphcache_service.core.flush import flush
+from graphcache_service.core.history import History
+from graphcache_service.core.lost import drop_lost_blob
+from graphcache_service.core.services import Services
+from graphcache_service.core.sweeper import extend_leases_by_outage
+from graphcache_service.core.tokens import TokenCache
+from graphcache_service.core.uploads import Uploads
+from graphcache_service.core.usage import Usage
+from graphcache_service.core.waiters import Waiters
+from graphcache_service.db.engine import Database, parse_database_url
+from graphcache_service.db.migrate import migrate
+from graphcache_service.settings import Settings
+from graphcache_service.version import VERSION
+
+log = structlog.get_logger()
+
+ENDPOINTS = (
+    resolve, resolve_many, graphs, claim, heartbeat, complete, fail, release, manifests, usage, stats, health, metrics,
+    page,
+)
+ERRORS = {status: {"model": ErrorBody} for status in (400, 401, 403, 404, 405, 409, 413, 422, 500, 503, 507)}
+
+
+def open_services(settings: Settings) -> Services:
+    """Everything that requests share. Makes the folders; connects to nothing yet.
+
+    Raises:
+        SettingsError, BlobStoreUnavailable: the blob store cannot be what the settings say.
+    """
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    database = Database(parse_database_url(settings.database()), pool_size=settings.database_pool_size)
+    return Services(
+        settings=settings, database=database, blobs=open_blob_store(settings),
+        waiters=Waiters(settings.max_held_requests), usage=Usage(),
+        tokens=TokenCache(database, required=settings.needs_tokens()), history=History(database),
+    )
+
+
+async def start_services(services: Services) -> None:
+    """Migrate, and give leases the time back that an outage took.
+
+    Raises:
+        DatabaseUnavailable: no start without a database.
+    """
+    await migrate(services.database)
+    outage_s = await extend_leases_by_outage(services)
+    if outage_s:
+        log.info("leases_extended", outage_s=round(outage_s, 1))
+
+
+async def close_services(services: Services) -> None:
+    """Write what was counted, and let go of database and store."""
+    with suppress(ServiceError):  # Counters of the last second are not worth a failed stop.
+        await flush(services)
+    await services.blobs.close()
+    await services.database.close()
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service as an ASGI application; ``app.state.services`` holds what its requests share."""
+    services = open_services(settings)
+    uploads = Uploads(services)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await start_services(services)
+        tasks = background.start(services)
+        yield
+        services.waiters.close()
+        await background.stop(tasks)
+        await uploads.close()
+        await close_services(services)
+
+    app = FastAPI(title="graphcache", version=VERSION, lifespan=lifespan, responses={**ERRORS})
+    app.state.services = services
+    for endpoint in ENDPOINTS:
+        app.include_router(endpoint.router)
+    errors.install(app)
+    app.add_middleware(Edge, settings=settings)
+    app.add_middleware(
+        BlobRoute, services=services, downloads=Downloads(services, drop_lost_blob), uploads=uploads
+    )
+    return app
