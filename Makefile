@@ -17,7 +17,7 @@ help:
 	@echo "make test-rngd  run the tests of the RNGD toolchain with the real compiler"
 	@echo "make check      lint, types, import contracts"
 	@echo "make bench      every benchmark, one table each"
-	@echo "make serve      a service on 127.0.0.1:8470 with its data in .data"
+	@echo "make serve      a service on 127.0.0.1:8750 with its data in .data"
 	@echo "make clean      remove the environment and the demo's data"
 
 setup: $(VENV)/.installed

@@ -140,6 +140,12 @@ class GraphCache:
         self.store.forget(found.key.digest)
         self._report(found.key, found.artifact.blob, reason, message)
 
+    def count_memory_hit(self, key: GraphKey) -> None:
+        """Count a use of a graph that the caller keeps loaded, so that the statistics know what it is worth."""
+        self._count("memory")
+        if self._usage:
+            self._usage.hit(key.digest, "memory")
+
     def counts(self) -> dict[str, int]:
         """How many gets each place served, and how many disk entries were broken."""
         with self._lock:
@@ -161,9 +167,7 @@ class GraphCache:
     def _remembered(self, key: GraphKey) -> CachedGraph | None:
         found = self._memory.get(key.digest)
         if found is not None:
-            self._count("memory")
-            if self._usage:
-                self._usage.hit(key.digest, "memory")
+            self.count_memory_hit(key)
         return found
 
     def _on_disk(self, key: GraphKey, started: float) -> CachedGraph | None:

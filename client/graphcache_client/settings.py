@@ -24,7 +24,7 @@ class ClientSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    url: str | None = Field(default=None, description="The service, such as http://cache:8470. Unset: no service.")
+    url: str | None = Field(default=None, description="The service, such as http://cache:8750. Unset: no service.")
     token: SecretStr | None = Field(default=None, description="The bearer token, where the service asks for one.")
     cache_dir: Path = Field(
         default=Path("~/.cache/graphcache/graphs"), description="The node's store, shared by all ranks of a user."

@@ -58,7 +58,7 @@ class ServiceClient:
     """Speaks to one service. Every call is safe to repeat, and is repeated on a broken connection.
 
     Args:
-        url: such as ``http://cache:8470``.
+        url: such as ``http://cache:8750``.
         token: sent as a bearer token; shown in no repr, log or error.
         owner: this process's random id; all leases that it takes belong to it.
         holder: its name for people.

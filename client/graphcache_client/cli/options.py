@@ -10,7 +10,7 @@ from graphcache_client.transport import ServiceClient
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="GRAPHCACHE_URL", help="The service, such as http://cache:8470.", show_default=False),
+    typer.Option("--url", envvar="GRAPHCACHE_URL", help="The service, such as http://cache:8750.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
