@@ -34,6 +34,10 @@ class OpenBlob(ABC):
             BlobStoreUnavailable: the store went away.
         """
 
+    @abstractmethod
+    async def content(self) -> bytes:
+        """All of a small blob, in this process's memory; raises as ``read`` does."""
+
 
 
 class BlobStore(ABC):

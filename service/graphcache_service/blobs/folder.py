@@ -1,26 +1,17 @@
 """FolderBlobs: blobs as files of one folder."""
 
-import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
 
+from graphcache_service.blobs.base import BlobStore, StoredBlob
 from graphcache_service.blobs.errors import BlobStoreUnavailable, typed_os_errors
 from graphcache_service.blobs.layout import blob_name, digest_of_name
 from graphcache_service.blobs.mapped import MappedBlob
 from graphcache_service.blobs.staging import StagedFile, Staging
-from graphcache_service.blobs.base import BlobStore, StoredBlob
-
-T = TypeVar("T")
-A = TypeVarTuple("A")
-
-DISK_THREADS = 16
-"""fsync waits for the disk, not for the processor: uploads that end together share one flush of its journal."""
 
 
 class FolderBlobs(BlobStore):
@@ -39,7 +30,6 @@ class FolderBlobs(BlobStore):
     def __init__(self, root: Path, *, durable: bool = True) -> None:
         self.root = root
         self.durable = durable
-        self._threads = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="blobs")
         with typed_os_errors("open its folder"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             root.chmod(0o700)
@@ -47,27 +37,27 @@ class FolderBlobs(BlobStore):
         self.staging = Staging(root / "staging")
 
     async def check(self) -> None:
-        await self._run(self._check_root)
+        await self.staging.run(self._check_root)
 
     async def size(self, digest: str) -> int | None:
-        identity = await self._run(self._identity_or_none, self._path(digest))
+        identity = await self.staging.run(self._identity_or_none, self._path(digest))
         return identity[2] if identity is not None else None
 
     async def open(self, digest: str) -> MappedBlob | None:
-        return await self._run(self._open, self._path(digest))
+        return await self.staging.run(self._open, self._path(digest))
 
     async def commit(self, staged: StagedFile, digest: str) -> None:
-        await self._run(self._commit, staged, self._path(digest))
+        await self.staging.run(self._commit, staged, self._path(digest))
 
     async def verify(self, digest: str) -> bool:
-        return await self._run(self._verify, self._path(digest))
+        return await self.staging.run(self._verify, self._path(digest))
 
     async def delete(self, digest: str) -> bool:
-        return await self._run(self._delete, self._path(digest))
+        return await self.staging.run(self._delete, self._path(digest))
 
     async def iter_digests(self) -> AsyncIterator[StoredBlob]:
-        for shard in await self._run(self._shards):
-            for blob in await self._run(self._blobs_of_shard, shard):
+        for shard in await self.staging.run(self._shards):
+            for blob in await self.staging.run(self._blobs_of_shard, shard):
                 yield blob
 
     def identity(self, digest: str) -> object:
@@ -81,13 +71,6 @@ class FolderBlobs(BlobStore):
 
     def file_below_root(self, digest: str) -> str | None:
         return blob_name(digest)
-
-    async def close(self) -> None:
-        await super().close()
-        self._threads.shutdown(wait=True)
-
-    async def _run(self, call: Callable[[*A], T], *args: *A) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
 
     def _path(self, digest: str) -> Path:
         return self.root / blob_name(digest)
@@ -110,7 +93,7 @@ class FolderBlobs(BlobStore):
     def _open(self, path: Path) -> MappedBlob | None:
         with typed_os_errors("open a blob"):
             try:
-                return MappedBlob(path, path.name, self._threads)
+                return MappedBlob(path, path.name, self.staging.threads)
             except FileNotFoundError:
                 self._check_root()
                 return None

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from pathlib import Path
 
-from graphcache_service.blobs.errors import BlobDamaged, typed_os_errors
 from graphcache_service.blobs.base import OpenBlob
+from graphcache_service.blobs.errors import BlobDamaged, typed_os_errors
 
 SLICE_BYTES = 1 << 20
 """What is handed to the socket at once; docs/performance-serving.md has the figures of 256 KiB to 16 MiB."""
@@ -47,6 +47,9 @@ class MappedBlob(OpenBlob):
             else:
                 loop = asyncio.get_running_loop()
                 yield await loop.run_in_executor(self._threads, self._read_from_disk, offset, end)
+
+    async def content(self) -> bytes:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read_from_disk, 0, self.size_bytes)
 
     def _map(self) -> memoryview:
         if self.size_bytes == 0:

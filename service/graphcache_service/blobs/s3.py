@@ -12,10 +12,10 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
+from graphcache_service.blobs.base import BlobStore, OpenBlob, StoredBlob
 from graphcache_service.blobs.errors import BlobDamaged, BlobStoreUnavailable
 from graphcache_service.blobs.layout import blob_name, digest_of_name
 from graphcache_service.blobs.staging import StagedFile, Staging
-from graphcache_service.blobs.base import BlobStore, OpenBlob, StoredBlob
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -149,6 +149,9 @@ class S3Blob(OpenBlob):
                 yield memoryview(part)
         if left_bytes:
             raise BlobDamaged(self.digest, f"{left_bytes} bytes are missing at its end")
+
+    async def content(self) -> bytes:
+        return b"".join([part async for part in self.read(0, self.size_bytes)])
 
 
 def _s3_store(location: S3Location, endpoint: str | None) -> S3Store:

@@ -5,25 +5,35 @@ frees the lock when the process dies, however it dies. A start sweeps the folder
 one host never sweep each other's uploads.
 """
 
+import asyncio
 import errno
 import fcntl
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
-from graphcache_service.blobs.errors import digest_mismatch, length_mismatch, typed_os_errors
+from graphcache_service.blobs.errors import BlobStoreUnavailable, digest_mismatch, length_mismatch, typed_os_errors
 
 PREALLOCATE_FROM_BYTES = 1 << 20
 """From this size on the disk's blocks are reserved first, so that a full disk is found before the body is read."""
+T = TypeVar("T")
+A = TypeVarTuple("A")
+
+DISK_THREADS = 16
+"""fsync waits for the disk, not for the processor: uploads that end together share one flush of its journal."""
 NO_PREALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
 
 
 class StagedFile:
-    """Bytes on their way in: appended, hashed on the way, never visible. Calls block; one thread at a time.
+    """Bytes on their way in: appended, hashed on the way, never visible.
 
+    Calls block, one at a time: a discard waits for the append that runs in another thread, and no append follows it.
     The file is opened at the first append, so that an upload that never sends a byte leaves no trace.
     """
 
@@ -33,6 +43,8 @@ class StagedFile:
         self.received_bytes = 0
         self._sha256 = hashlib.sha256()
         self._descriptor: int | None = None
+        self._discarded = False
+        self._one_call = threading.RLock()
 
     def preallocate(self) -> None:
         """Reserves the disk's blocks for a large file, where the file system can.
@@ -42,7 +54,7 @@ class StagedFile:
         """
         if self.size_bytes < PREALLOCATE_FROM_BYTES:
             return
-        with typed_os_errors("stage an upload", self.size_bytes):
+        with self._one_call, typed_os_errors("stage an upload", self.size_bytes):
             try:
                 os.posix_fallocate(self._open(), 0, self.size_bytes)
             except OSError as error:
@@ -57,6 +69,10 @@ class StagedFile:
             LengthMismatch: more bytes than announced.
             StoreFull, BlobStoreUnavailable: the disk refused.
         """
+        with self._one_call:
+            self._append(chunks)
+
+    def _append(self, chunks: Iterable[bytes]) -> None:
         for chunk in chunks:
             if self.received_bytes + len(chunk) > self.size_bytes:
                 raise length_mismatch(self.size_bytes, self.received_bytes + len(chunk))
@@ -81,7 +97,7 @@ class StagedFile:
 
     def close(self, durable: bool) -> None:
         """Ends writing. ``durable``: the bytes are on the disk when this returns, not only in the kernel's memory."""
-        with typed_os_errors("stage an upload", self.size_bytes):
+        with self._one_call, typed_os_errors("stage an upload", self.size_bytes):
             descriptor = self._open()
             try:
                 if durable:
@@ -92,12 +108,16 @@ class StagedFile:
 
     def discard(self) -> None:
         """Removes what was staged. Safe to repeat, and after the file became a blob."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-        self.path.unlink(missing_ok=True)
+        with self._one_call:
+            self._discarded = True
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+            self.path.unlink(missing_ok=True)
 
     def _open(self) -> int:
+        if self._discarded:
+            raise BlobStoreUnavailable("stage an upload", "it ended meanwhile")
         if self._descriptor is None:
             self._descriptor = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         return self._descriptor
@@ -125,10 +145,15 @@ class Staging:
             self.swept_files = sweep(root)
             self.folder, lock = _own_folder(root)
         self._lock: int | None = lock
+        self.threads = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="blobs")
 
     def new_file(self, size_bytes: int) -> StagedFile:
         """A file that will hold ``size_bytes`` bytes."""
         return StagedFile(self.folder / secrets.token_hex(16), size_bytes)
+
+    async def run(self, call: Callable[[*A], T], *args: *A) -> T:
+        """Runs what waits for the disk in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call, *args)
 
     def files(self) -> list[Path]:
         """What lies there now, for the record."""
@@ -136,6 +161,7 @@ class Staging:
 
     def close(self) -> None:
         """Removes this process's folder. Uploads under way fail. Safe to repeat."""
+        self.threads.shutdown(wait=True)
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)

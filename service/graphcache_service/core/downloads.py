@@ -1,10 +1,11 @@
 """Downloads: whether a caller may read a blob, and where its bytes are at hand."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 from graphcache_service.blobs.base import OpenBlob
+from graphcache_service.blobs.errors import BlobDamaged
 from graphcache_service.blobs.memory import KeptBlobs, MemoryBlob
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import NotFound
@@ -17,8 +18,12 @@ MAX_REMEMBERED: Final = 16_384
 MAX_OPEN_BLOBS: Final = 64
 """Large blobs whose maps stay open between requests: two descriptors each. Mapping 64 MiB anew costs milliseconds."""
 
-LostBlob = Callable[[Services, str], Awaitable[None]]
+LostBlob = Callable[[Services, str], Awaitable[object]]
 """Told of a blob that artifacts name and the store has lost: drops the entry, so that the graph is compiled anew."""
+
+
+ReadableBlob = OpenBlob
+"""A blob to read from, as the API knows it."""
 
 
 class Downloads:
@@ -66,6 +71,23 @@ class Downloads:
             self._services.usage.fetched(digest)
         return url
 
+    async def read(self, blob: ReadableBlob, start: int, stop: int) -> AsyncGenerator[bytes | memoryview]:
+        """The bytes of an open blob. A blob that turns out damaged is removed, so that it is compiled anew.
+
+        Raises:
+            BlobDamaged, BlobStoreUnavailable: the rest cannot be had.
+        """
+        try:
+            async for part in blob.read(start, stop):
+                yield part
+        except BlobDamaged:
+            await self._remove_damaged(blob.digest)
+            raise
+
+    def file_below_root(self, digest: str) -> str | None:
+        """Where a proxy finds the blob below the store's root; None where it cannot."""
+        return self._services.blobs.file_below_root(digest)
+
     def _is_known_readable(self, caller: Caller, digest: str) -> bool:
         until = self._readable.get((caller.namespace, caller.reads, digest))
         return until is not None and until > time.monotonic()
@@ -108,6 +130,12 @@ class Downloads:
         if not await self._services.blobs.verify(digest):
             raise await self._lost(digest)
         self._verified.add(digest)
+
+    async def _remove_damaged(self, digest: str) -> None:
+        self._large.drop(digest)
+        if not await self._services.blobs.verify(digest):
+            await self._services.blobs.delete(digest)
+            await self._lost(digest)
 
     async def _lost(self, digest: str) -> NotFound:
         self._readable = {key: until for key, until in self._readable.items() if key[2] != digest}

@@ -6,6 +6,7 @@
     │   ├── Unauthenticated
     │   ├── Forbidden
     │   ├── NotFound
+    │   ├── MethodNotAllowed
     │   ├── LeaseExpired
     │   ├── ToolchainMismatch
     │   ├── BlobMissing
@@ -72,6 +73,18 @@ class Forbidden(Refused):
 
 class NotFound(Refused):
     """What was named does not exist, or not in a namespace that the caller may read."""
+
+
+class MethodNotAllowed(Refused):
+    """What was named is there, but not for this method.
+
+    Args:
+        allowed: the methods that it is for.
+    """
+
+    def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
+        super().__init__(message, hint=f"use {', '.join(allowed)}")
+        self.allowed = allowed
 
 
 class LeaseExpired(Refused):

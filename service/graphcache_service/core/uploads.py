@@ -1,21 +1,19 @@
-"""Uploads: bytes come in under a live lease, and are a blob once all of them are there and have the digest announced."""
+"""Uploads: bytes come in under a live lease, and are a blob once they are whole and have the digest announced."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from graphcache_wire.base import is_sha256
-
-from graphcache_service.blobs.staging import StagedFile
+from graphcache_service.blobs.staging import PREALLOCATE_FROM_BYTES, StagedFile, Staging
 from graphcache_service.core import leases, quota
 from graphcache_service.core.callers import Caller
-from graphcache_service.core.errors import Busy, InvalidRequest, LengthMismatch, ServiceError, TooLarge, UploadTooSlow
+from graphcache_service.core.errors import Busy, InvalidRequest, LengthMismatch, TooLarge, UploadTooSlow
 from graphcache_service.core.services import Services
 from graphcache_service.db import blobs as blob_rows
 from graphcache_service.settings import Settings
+from graphcache_wire.base import is_sha256
 
 BATCH_BYTES: Final = 1 << 20
 """Hashed and written by one call in a thread, while the next batch arrives: an upload holds two of these."""
@@ -82,7 +80,7 @@ class _Incoming:
 @dataclass(slots=True)
 class _Turn:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
+    users: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,29 +193,123 @@ class Uploads:
 
     @asynccontextmanager
     async def _turn(self, digest: str) -> AsyncIterator[bool]:
-        """One upload of the same bytes at a time, so that one write reaches the store; yields whether it had to wait."""
+        """One upload of the same bytes at a time, so that one write reaches the store; yields whether it had to wait.
+
+        A slow one holds up the others for TURN_S at most.
+        """
         turn = self._turns.setdefault(digest, _Turn())
+        turn.users += 1
         waited = turn.lock.locked()
-        turn.waiting += 1
+        held = False
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(turn.lock.acquire(), TURN_S)
-                waited_for_turn = True
+                held = await asyncio.wait_for(turn.lock.acquire(), TURN_S)
             yield waited
         finally:
-            turn.waiting -= 1
+            if held:
+                turn.lock.release()
+            turn.users -= 1
+            if turn.users == 0:
+                self._turns.pop(digest, None)
 
     async def _begin(self, order: UploadOrder) -> _Incoming:
         """Reserves quota, then disk."""
-        settings = self._services.settings
+        store = self._services.blobs
+        lasts_s = order.deadline_s(self._services.settings) + UNFINISHED_KEPT_S
         reservation = await quota.reserve(
-            self._services, order.size_bytes, order.compile_id, order.generation, order.digest,
-            lasts_s=order.deadline_s(settings) + UNFINISHED_KEPT_S,
+            self._services, order.digest, order.size_bytes, order.compile_id, order.generation, lasts_s
         )
-        incoming = _Incoming(self._services.blobs.staging.new_file(order.size_bytes), reservation)
+        incoming = _Incoming(store.staging.new_file(order.size_bytes), reservation)
         try:
-            await asyncio.to_thread(incoming.staged.preallocate)
+            if order.size_bytes >= PREALLOCATE_FROM_BYTES:
+                await store.staging.run(incoming.staged.preallocate)
         except BaseException:
             await self._end(incoming)
             raise
         return incoming
+
+    async def _fill(self, staged: StagedFile, body: AsyncIterator[bytes], order: UploadOrder) -> None:
+        """Appends the body in batches; while a thread hashes and writes one, the next arrives."""
+        deadline_s = order.deadline_s(self._services.settings)
+        batches = _Batches(self._services.blobs.staging, staged)
+        try:
+            async with asyncio.timeout(deadline_s):
+                async for chunk in body:
+                    await batches.add(chunk)
+        except TimeoutError as error:
+            raise UploadTooSlow(
+                f"{order.size_bytes} bytes did not arrive within {deadline_s:.0f} s",
+                hint="upload in parts (Content-Range) over a slow connection",
+            ) from error
+        finally:
+            await batches.finish()
+
+    async def _publish(self, order: UploadOrder, incoming: _Incoming) -> None:
+        """The bytes first, then their record: a crash between leaves bytes without a row, for the collector."""
+        await self._check_lease(order)
+        await self._services.blobs.commit(incoming.staged, order.digest)
+        async with self._services.change() as change:
+            await leases.check_live(change.session, order.compile_id, order.generation, caller=order.caller)
+            await blob_rows.record_blob(change.session, order.digest, order.size_bytes, change.now)
+            if incoming.reservation is not None:
+                await quota.release(change, incoming.reservation)
+        incoming.reservation = None
+
+    async def _check_lease(self, order: UploadOrder) -> None:
+        async with self._services.database.read() as session:
+            await leases.check_live(session, order.compile_id, order.generation, caller=order.caller)
+
+    async def _end(self, incoming: _Incoming) -> None:
+        """The one place that undoes: removes what was staged, and gives back what was reserved."""
+        incoming.staged.discard()
+        if incoming.reservation is not None:
+            reservation, incoming.reservation = incoming.reservation, None
+            async with self._services.change() as change:
+                await quota.release(change, reservation)
+
+    def _keep_awhile(self, order: UploadOrder, incoming: _Incoming) -> None:
+        if incoming.forgotten is not None:
+            incoming.forgotten.cancel()
+        lasts_s = order.deadline_s(self._services.settings) + UNFINISHED_KEPT_S
+        incoming.forgotten = asyncio.get_running_loop().call_later(lasts_s, self._forget, order.unfinished())
+
+    def _forget(self, name: tuple[str, int, str]) -> None:
+        incoming = self._unfinished.pop(name, None)
+        if incoming is None:
+            return
+        if incoming.forgotten is not None:
+            incoming.forgotten.cancel()
+        ending = asyncio.get_running_loop().create_task(self._end(incoming))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+
+
+class _Batches:
+    """Gathers chunks, and hands them to a thread BATCH_BYTES at a time."""
+
+    def __init__(self, staging: Staging, staged: StagedFile) -> None:
+        self._staging = staging
+        self._staged = staged
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._writing: asyncio.Future[None] | None = None
+
+    async def add(self, chunk: bytes) -> None:
+        self._gathered.append(chunk)
+        self._gathered_bytes += len(chunk)
+        if self._gathered_bytes >= BATCH_BYTES:
+            await self._write()
+
+    async def finish(self) -> None:
+        """Writes the rest, and waits until it is written."""
+        if self._gathered:
+            await self._write()
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        if self._writing is not None:
+            # A deadline that passes here must not cancel the thread's work: ``finish`` waits for it.
+            await asyncio.shield(self._writing)
+        batch, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        self._writing = asyncio.ensure_future(self._staging.run(self._staged.append, batch))

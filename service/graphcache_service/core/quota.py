@@ -1,0 +1,57 @@
+"""Quota: bytes are reserved before a body is read, and given back in one place."""
+
+import secrets
+from dataclasses import dataclass
+
+from graphcache_service.core.errors import QuotaExceeded
+from graphcache_service.core.services import Change, Services
+from graphcache_service.db import blobs, uploads
+from graphcache_service.db.models import UploadRow
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A row that counts against the quota until it is released, or until its process died and its time is over."""
+
+    upload_id: str
+    size_bytes: int
+
+
+async def reserve(
+    services: Services, digest: str, size_bytes: int, compile_id: str, generation: int, lasts_s: float
+) -> Reservation | None:
+    """Reserves bytes for an upload; None where there is no quota.
+
+    Raises:
+        QuotaExceeded: too much is stored or reserved, and nothing may be evicted for it.
+    """
+    if services.settings.quota_bytes is None and services.settings.quota_blobs is None:
+        return None
+    async with services.change() as change:
+        await uploads.release_expired(change.session, change.now)
+        await _check_room(services, change, size_bytes)
+        row = UploadRow(
+            id=secrets.token_hex(16), compile_id=compile_id, generation=generation, digest=digest,
+            size_bytes=size_bytes, created_at=change.now, expires_at=change.now + lasts_s,
+        )
+        await uploads.reserve(change.session, row)
+        return Reservation(row.id, size_bytes)
+
+
+async def release(change: Change, reservation: Reservation) -> None:
+    """Gives back what was reserved. Safe to repeat."""
+    await uploads.release(change.session, reservation.upload_id)
+
+
+async def _check_room(services: Services, change: Change, size_bytes: int) -> None:
+    quota_bytes = services.settings.quota_bytes
+    if quota_bytes is None:
+        return
+    _, stored_bytes = await blobs.stored(change.session)
+    reserved_bytes = await uploads.reserved_bytes(change.session)
+    if stored_bytes + reserved_bytes + size_bytes > quota_bytes:
+        raise QuotaExceeded(
+            f"{size_bytes} bytes asked for, {stored_bytes} are stored and {reserved_bytes} reserved of {quota_bytes}",
+            hint="raise quota_bytes, unpin manifests, or run: graphcache evict",
+            retry_after_s=30.0,
+        )
