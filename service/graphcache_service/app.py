@@ -5,15 +5,28 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
-from graphcache_wire import ErrorBody
 
 from graphcache_service import background
 from graphcache_service.api import (
-    claim, complete, errors, fail, graphs, health, heartbeat, manifests, metrics, page, release, resolve, resolve_many,
-    stats, usage,
+    claim,
+    complete,
+    errors,
+    fail,
+    graphs,
+    health,
+    heartbeat,
+    manifests,
+    metrics,
+    page,
+    release,
+    resolve,
+    resolve_many,
+    stats,
+    usage,
 )
 from graphcache_service.api.blobs import BlobRoute
 from graphcache_service.api.edge import Edge
@@ -33,6 +46,7 @@ from graphcache_service.db.engine import Database, parse_database_url
 from graphcache_service.db.migrate import migrate
 from graphcache_service.settings import Settings
 from graphcache_service.version import VERSION
+from graphcache_wire import ErrorBody
 
 log = structlog.get_logger()
 
@@ -40,7 +54,9 @@ ENDPOINTS = (
     resolve, resolve_many, graphs, claim, heartbeat, complete, fail, release, manifests, usage, stats, health, metrics,
     page,
 )
-ERRORS = {status: {"model": ErrorBody} for status in (400, 401, 403, 404, 405, 409, 413, 422, 500, 503, 507)}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (400, 401, 403, 404, 405, 409, 413, 422, 500, 503, 507)
+}
 
 
 def open_services(settings: Settings) -> Services:
@@ -93,7 +109,7 @@ def create_app(settings: Settings) -> FastAPI:
         await uploads.close()
         await close_services(services)
 
-    app = FastAPI(title="graphcache", version=VERSION, lifespan=lifespan, responses={**ERRORS})
+    app = FastAPI(title="graphcache", version=VERSION, lifespan=lifespan, responses=ERRORS)
     app.state.services = services
     for endpoint in ENDPOINTS:
         app.include_router(endpoint.router)

@@ -1,4 +1,4 @@
-"""What runs beside the requests: the listener, the sweeper, the flush of counters. One task each, restarted by its loop."""
+"""What runs beside the requests: the listener, the sweeper, the flush of counters. One task each."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

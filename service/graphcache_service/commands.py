@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ DatabaseUrl = Annotated[str | None, typer.Option(help="sqlite:///path or postgre
 BlobStoreOption = Annotated[str | None, typer.Option("--blob-store", help="A folder or s3://blob_bucket/prefix.")]
 
 
-def settings_or_exit(config: Path | None, **given: object) -> Settings:
+def settings_or_exit(config: Path | None, **given: Any) -> Settings:
     """Settings; an error ends the command with one line that names it."""
     try:
         return load_settings(config, **given)

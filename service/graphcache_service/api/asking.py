@@ -3,10 +3,10 @@
 from typing import Annotated, cast
 
 from fastapi import Depends, Request, Response
-from graphcache_wire.base import WireModel
 
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.services import Services
+from graphcache_wire.base import WireModel
 
 
 async def _services(request: Request) -> Services:

@@ -1,10 +1,10 @@
 """POST /v1/leases/claim: a worker asks for something to compile."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import ClaimRequest, ClaimResponse, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import claim as core
+from graphcache_wire import ClaimRequest, ClaimResponse, routes
 
 router = APIRouter()
 

@@ -1,11 +1,11 @@
 """POST /v1/leases/{compile_id}/complete: the bytes are uploaded, publish them."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import CompleteRequest, CompleteResponse, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.api.heartbeat import CompileId
 from graphcache_service.core import publish as core
+from graphcache_wire import CompleteRequest, CompleteResponse, routes
 
 router = APIRouter()
 

@@ -1,16 +1,16 @@
-"""The edge: what every request but a blob's passes first. Its id, the limit of its body, its log line, its last resort."""
+"""The edge: what every request but a blob's passes first: its id, its body's limit, its log line, its last resort."""
 
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 import structlog
-from graphcache_wire import routes
 
 from graphcache_service import metrics
 from graphcache_service.api.errors import ErrorAnswer, error_answer, internal_answer, new_request_id
 from graphcache_service.core.errors import TooLarge
 from graphcache_service.settings import Settings
+from graphcache_wire import routes
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -7,11 +7,11 @@ from typing import Any, Final
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from graphcache_wire import ErrorBody, ErrorCode
-from graphcache_wire.routes import REQUEST_ID_HEADER
 from starlette.exceptions import HTTPException
 
 from graphcache_service.core import errors
+from graphcache_wire import ErrorBody, ErrorCode
+from graphcache_wire.routes import REQUEST_ID_HEADER
 
 log = structlog.get_logger()
 

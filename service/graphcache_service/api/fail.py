@@ -1,11 +1,11 @@
 """POST /v1/leases/{compile_id}/fail: the compile gave no graph."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import FailRequest, FailResponse, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.api.heartbeat import CompileId
 from graphcache_service.core import failures as core
+from graphcache_wire import FailRequest, FailResponse, routes
 
 router = APIRouter()
 

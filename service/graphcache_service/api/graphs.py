@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from graphcache_wire import Kind, routes
-from graphcache_wire.base import SHA256_PATTERN
-from graphcache_wire.graphs import CompileState, GraphDetail, GraphPage
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import graphs as core
+from graphcache_wire import Kind, routes
+from graphcache_wire.base import SHA256_PATTERN
+from graphcache_wire.graphs import CompileState, GraphDetail, GraphPage
 
 router = APIRouter()
 

@@ -1,12 +1,12 @@
 """GET /healthz and /readyz: alive; able to serve."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import routes
-from graphcache_wire.stats import Health
 
 from graphcache_service.api.asking import TheServices, answer
 from graphcache_service.core import health as core
 from graphcache_service.version import VERSION
+from graphcache_wire import routes
+from graphcache_wire.stats import Health
 
 router = APIRouter()
 

@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
-from graphcache_wire import HeartbeatRequest, HeartbeatResponse, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import leases as core
+from graphcache_wire import HeartbeatRequest, HeartbeatResponse, routes
 
 router = APIRouter()
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
-from graphcache_wire import ManifestRequest, ManifestStatus, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import manifests as core
+from graphcache_wire import ManifestRequest, ManifestStatus, routes
 
 router = APIRouter()
 

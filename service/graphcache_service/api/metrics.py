@@ -1,12 +1,12 @@
 """GET /metrics: for Prometheus."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import routes
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from graphcache_service.api.asking import TheServices
 from graphcache_service.core import gauges as core
 from graphcache_service.metrics import REGISTRY
+from graphcache_wire import routes
 
 router = APIRouter()
 

@@ -4,12 +4,12 @@ from html import escape
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
-from graphcache_wire import Stats
-from graphcache_wire.graphs import GraphPage, GraphSummary
 
 from graphcache_service.api.asking import TheCaller, TheServices
 from graphcache_service.core import graphs, stats
 from graphcache_service.version import VERSION
+from graphcache_wire import Stats
+from graphcache_wire.graphs import GraphPage, GraphSummary
 
 router = APIRouter()
 

@@ -1,11 +1,11 @@
 """POST /v1/leases/{compile_id}/release: the holder stops, somebody else shall go on."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import FailResponse, ReleaseRequest, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.api.heartbeat import CompileId
 from graphcache_service.core import failures as core
+from graphcache_wire import FailResponse, ReleaseRequest, routes
 
 router = APIRouter()
 

@@ -1,10 +1,10 @@
 """POST /v1/graphs/resolve: may I have this graph."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import Outcome, ResolveRequest, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import resolve as core
+from graphcache_wire import Outcome, ResolveRequest, routes
 
 router = APIRouter()
 

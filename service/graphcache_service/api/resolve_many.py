@@ -1,10 +1,10 @@
 """POST /v1/graphs/resolve-many: many keys in one round trip."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import ResolveManyRequest, ResolveManyResponse, routes
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import resolve_many as core
+from graphcache_wire import ResolveManyRequest, ResolveManyResponse, routes
 
 router = APIRouter()
 

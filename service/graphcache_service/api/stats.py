@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from graphcache_wire import Stats, routes
-from graphcache_wire.stats import GroupBy
 from pydantic import AwareDatetime
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import stats as core
+from graphcache_wire import Stats, routes
+from graphcache_wire.stats import GroupBy
 
 router = APIRouter()
 

@@ -1,11 +1,11 @@
 """POST /v1/usage: hits that clients served from their own memory and disk."""
 
 from fastapi import APIRouter, Response
-from graphcache_wire import UsageRequest, routes
-from graphcache_wire.stats import UsageResponse
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.core import flush as core
+from graphcache_wire import UsageRequest, routes
+from graphcache_wire.stats import UsageResponse
 
 router = APIRouter()
 

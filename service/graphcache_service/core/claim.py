@@ -2,14 +2,13 @@
 
 import asyncio
 
-from graphcache_wire import ClaimRequest, ClaimResponse, Lease
-
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.leases import grant
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.sweeper import expire_leases
 from graphcache_service.core.waiters import QUEUE
 from graphcache_service.db import compiles
+from graphcache_wire import ClaimRequest, ClaimResponse, Lease
 
 
 async def claim(services: Services, caller: Caller, request: ClaimRequest) -> ClaimResponse:

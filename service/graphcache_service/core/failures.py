@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphcache_wire import Failure, FailureClass, FailRequest, FailResponse, ReleaseRequest
-
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.leases import check_own, is_live, why_not_live
 from graphcache_service.core.services import Change, Services
@@ -12,6 +10,7 @@ from graphcache_service.core.waiters import QUEUE, key_topic
 from graphcache_service.db import attempts, compiles
 from graphcache_service.db.models import CompileRow
 from graphcache_service.settings import Settings
+from graphcache_wire import FailRequest, FailResponse, Failure, FailureClass, ReleaseRequest
 
 NO_BACKOFF = frozenset({FailureClass.LOST, FailureClass.CANCELLED})
 """A lost holder has cost its lease time already, and one that gave its lease back did nothing wrong."""
@@ -64,7 +63,9 @@ class FailedAttempt:
     peak_memory_bytes: int | None = None
 
 
-async def end_as_failed(change: Change, row: CompileRow, failed: FailedAttempt, settings: Settings) -> CompileRow | None:
+async def end_as_failed(
+    change: Change, row: CompileRow, failed: FailedAttempt, settings: Settings
+) -> CompileRow | None:
     """End the attempt of a leased row and move it on; None where another was first."""
     following = after_failure(settings, failed.failure_class, row.attempts, change.now)
     values: dict[str, Any] = LEASE_ENDED | {

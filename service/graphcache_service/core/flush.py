@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from graphcache_wire import UsageRequest
-from graphcache_wire.stats import UsageResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.core.callers import Caller
@@ -13,6 +11,8 @@ from graphcache_service.core.usage import HITS, Batch, Event, KeyId
 from graphcache_service.db import clock
 from graphcache_service.db import usage as rows
 from graphcache_service.db.engine import Database
+from graphcache_wire import UsageRequest
+from graphcache_wire.stats import UsageResponse
 
 
 async def flush(services: Services) -> None:

@@ -3,9 +3,6 @@
 import re
 from typing import cast
 
-from graphcache_wire import GraphKey
-from graphcache_wire.graphs import CompileState, GraphDetail, GraphPage, GraphSummary
-
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import InvalidRequest, NotFound
 from graphcache_service.core.failures import as_failure
@@ -13,8 +10,11 @@ from graphcache_service.core.outcomes import as_artifact, as_attempt, at
 from graphcache_service.core.services import Services
 from graphcache_service.db import attempts, compiles, manifests
 from graphcache_service.db import graphs as rows
-from graphcache_service.db.graphs import GraphFilter, GraphRow
+from graphcache_service.db.graphs import GraphFilter as GraphFilter
+from graphcache_service.db.graphs import GraphRow
 from graphcache_service.db.models import ArtifactRow, CompileRow
+from graphcache_wire import GraphKey
+from graphcache_wire.graphs import CompileState, GraphDetail, GraphPage, GraphSummary
 
 ATTEMPTS_SHOWN = 50
 
@@ -73,7 +73,7 @@ async def graph(services: Services, caller: Caller, key_digest: str) -> GraphDet
         found = (await compiles.standings(session, caller.readable(), [key_digest])).get(key_digest)
         key = await compiles.key_of(session, key_digest)
         if found is None or key is None:
-            raise NotFound(f"no graph with key {key_digest}", field="key_digest", hint="ask /explain with the whole key")
+            raise NotFound(f"no graph with key {key_digest}", field="key_digest", hint="ask /v1/graphs/explain")
         row = found.compile
         tried = await attempts.attempts_of(session, row.namespace, key_digest, ATTEMPTS_SHOWN)
         return GraphDetail(

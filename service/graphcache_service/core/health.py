@@ -3,12 +3,11 @@
 import asyncio
 from typing import Final
 
-from graphcache_wire.stats import Health
-
 from graphcache_service.core.errors import ServiceError
 from graphcache_service.core.services import Services
 from graphcache_service.db import clock
 from graphcache_service.version import VERSION
+from graphcache_wire.stats import Health
 
 CHECK_S: Final = 3.0
 """A part that does not answer within this is not there."""

@@ -6,10 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from graphcache_wire import GraphKey
-
 from graphcache_service.db import attempts
 from graphcache_service.db.engine import Database
+from graphcache_wire import GraphKey
 
 NEAREST: Final = 5
 HISTORY_ROWS: Final = 200

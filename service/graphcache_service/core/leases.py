@@ -1,6 +1,5 @@
 """Leases: the checks that fence, and what a holder may do with its lease beside publishing."""
 
-from graphcache_wire import GraphKey, HeartbeatRequest, HeartbeatResponse, Lease
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.core.callers import Caller
@@ -9,6 +8,7 @@ from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
 from graphcache_service.db import attempts, clock, compiles
 from graphcache_service.db.models import CompileRow
+from graphcache_wire import GraphKey, HeartbeatRequest, HeartbeatResponse, Lease
 
 
 def is_live(row: CompileRow, generation: int, now: float) -> bool:

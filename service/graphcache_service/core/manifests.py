@@ -4,9 +4,6 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Literal, cast
 
-from graphcache_wire import GraphKey, ManifestEntry, ManifestRequest, ManifestStatus
-from graphcache_wire.lease import Phase
-
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import NotFound
 from graphcache_service.core.outcomes import at, eta_s
@@ -16,6 +13,8 @@ from graphcache_service.core.waiters import key_topic
 from graphcache_service.db import compiles, manifests
 from graphcache_service.db.compiles import Standing
 from graphcache_service.db.models import ManifestRow
+from graphcache_wire import GraphKey, ManifestEntry, ManifestRequest, ManifestStatus
+from graphcache_wire.lease import Phase
 
 EVENT_EVERY_S = 1.0
 """An event stream looks again this often at the latest; heartbeats bring progress, not a wake-up."""

@@ -3,12 +3,11 @@
 from datetime import UTC, datetime
 from typing import Literal, cast
 
-from graphcache_wire import Artifact, Attempt, Failed, FailureClass, Pending, Ready, Signature
-from graphcache_wire.lease import Phase
-
 from graphcache_service.core.failures import as_failure
 from graphcache_service.db.compiles import Standing
 from graphcache_service.db.models import ArtifactRow, AttemptRow, CompileRow
+from graphcache_wire import Artifact, Attempt, Failed, FailureClass, Pending, Ready, Signature
+from graphcache_wire.lease import Phase
 
 
 def at(seconds: float) -> datetime:
@@ -39,7 +38,8 @@ def as_failed(row: CompileRow, now: float) -> Failed:
     """A kept failure."""
     until = row.failed_until
     return Failed(
-        key_digest=row.key_digest, failure=as_failure(row), retry_after_s=None if until is None else max(0.0, until - now)
+        key_digest=row.key_digest, failure=as_failure(row),
+        retry_after_s=None if until is None else max(0.0, until - now),
     )
 
 
@@ -50,7 +50,9 @@ def eta_s(row: CompileRow, now: float, expected: float | None) -> float | None:
     return expected if row.leased_at is None else max(0.0, expected - (now - row.leased_at))
 
 
-def as_pending(standing: Standing, *, waiters: int = 0, queued_before: int = 0, expected: float | None = None) -> Pending:
+def as_pending(
+    standing: Standing, *, waiters: int = 0, queued_before: int = 0, expected: float | None = None
+) -> Pending:
     """A compile that is under way, or waits for a worker."""
     row, now = standing.compile, standing.now
     state: Literal["queued", "leased"] = "leased" if row.state == "leased" else "queued"

@@ -1,10 +1,8 @@
 """Publish: a holder has uploaded the bytes and makes its key lead to them.
 
-The bytes come first and are checked; then one transaction writes artifact, attempt and state. Killed between the two, what
-is left is a blob without a row, which the collector removes.
+The bytes come first and are checked; then one transaction writes artifact, attempt and state. Killed between the two,
+what is left is a blob without a row, which the collector removes.
 """
-
-from graphcache_wire import CompleteRequest, CompleteResponse, Published
 
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import BlobMissing, LengthMismatch, ToolchainMismatch
@@ -15,6 +13,7 @@ from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
 from graphcache_service.db import artifacts, attempts, blobs, compiles
 from graphcache_service.db.models import ArtifactRow, CompileRow
+from graphcache_wire import CompleteRequest, CompleteResponse, Published
 
 
 async def complete(

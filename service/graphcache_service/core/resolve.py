@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from graphcache_wire import Granted, Outcome, Ready, ResolveRequest
-
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.failures import expire, requeue
 from graphcache_service.core.leases import as_lease, grant, is_live
@@ -21,6 +19,7 @@ from graphcache_service.core.waiters import QUEUE, Topic, key_topic
 from graphcache_service.db import compiles
 from graphcache_service.db.compiles import Standing, Wish
 from graphcache_service.db.models import CompileRow
+from graphcache_wire import Granted, Outcome, Ready, ResolveRequest
 
 TRAIN_PRIORITY: Final = 1_000
 """Above every manifest's (0 to 100)."""

@@ -1,8 +1,5 @@
 """Resolve many keys in one round trip: what stands is said, what is missing is queued; nothing waits or is granted."""
 
-from graphcache_wire import GraphKey, ResolveManyRequest, ResolveManyResponse
-from graphcache_wire.resolve import Absent, ManyOutcome
-
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.failures import requeue
 from graphcache_service.core.outcomes import as_failed, as_pending, as_ready
@@ -12,6 +9,8 @@ from graphcache_service.core.usage import Usage
 from graphcache_service.core.waiters import QUEUE, key_topic
 from graphcache_service.db import compiles
 from graphcache_service.db.compiles import Standing, Wish
+from graphcache_wire import GraphKey, ResolveManyRequest, ResolveManyResponse
+from graphcache_wire.resolve import Absent, ManyOutcome
 
 
 async def resolve_many(services: Services, caller: Caller, request: ResolveManyRequest) -> ResolveManyResponse:

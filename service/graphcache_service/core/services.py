@@ -1,4 +1,4 @@
-"""Services: what every function of the core is given. Made once a process; holds no state that another replica needs."""
+"""Services: what every function of the core is given. Made once a process; no other replica needs its state."""
 
 import secrets
 from collections.abc import AsyncIterator

@@ -5,10 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, cast
+from typing import Final, Literal
 
-from graphcache_wire import Stats, StatsRow
-from graphcache_wire.stats import Alarm, GroupBy, Percentiles, StatsGroup, Tier, ToolchainSeen
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.core.callers import Caller
@@ -18,10 +16,14 @@ from graphcache_service.core.services import Services
 from graphcache_service.db import blobs, clock
 from graphcache_service.db import stats as rows
 from graphcache_service.db.stats import Filter
+from graphcache_wire import Stats, StatsRow
+from graphcache_wire.graphs import CompileState
+from graphcache_wire.stats import Alarm, GroupBy, Percentiles, StatsGroup, Tier, ToolchainSeen
 
 TIERS: Final[tuple[Tier, ...]] = ("memory", "disk", "service")
-WAIT_OUTCOMES: Final = ("ready", "failed", "timed_out")
-STATES: Final = ("queued", "leased", "ready", "failed")
+WaitOutcome = Literal["ready", "failed", "timed_out"]
+WAIT_OUTCOMES: Final[tuple[WaitOutcome, ...]] = ("ready", "failed", "timed_out")
+STATES: Final[tuple[CompileState, ...]] = ("queued", "leased", "ready", "failed")
 FEW_ASKS: Final = 10
 """Below this many resolves a toolchain's hit ratio says nothing."""
 
@@ -48,12 +50,12 @@ class _Group:
 
     def row(self) -> StatsRow:
         hits = {tier: self.events[f"hit_{tier}"] for tier in TIERS}
-        joined = {outcome: self.events[f"joined_{outcome}"] for outcome in WAIT_OUTCOMES}
+        joined: dict[WaitOutcome, int] = {outcome: self.events[f"joined_{outcome}"] for outcome in WAIT_OUTCOMES}
         asked = sum(hits.values()) + self.events["miss"] + sum(joined.values())
         return StatsRow(
             hits=hits, misses=self.events["miss"], errors=self.events["error"],
-            joined_waits=cast(dict, joined), hit_ratio=sum(hits.values()) / asked if asked else None,
-            compiles=cast(dict, {state: self.compiles[state] for state in STATES}),
+            joined_waits=joined, hit_ratio=sum(hits.values()) / asked if asked else None,
+            compiles={state: self.compiles[state] for state in STATES},
             attempts=dict(sorted(self.attempts.items())), compile_s_spent=self.spent_s, compile_s_saved=self.saved_s,
             stored_bytes=self.stored_bytes, wait=percentiles(self.waits),
         )

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from graphcache_wire import Published
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import ArtifactRow, CompileRow
+from graphcache_wire import Published
 
 
 async def insert_artifact(

@@ -14,7 +14,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from graphcache_service.db.models import ClockRow
 
 
-class database_now(FunctionElement[float]):  # noqa: N801 - an SQL function, named like one
+class database_now(FunctionElement[float]):
     """The current time, faked or not."""
 
     type = Double()

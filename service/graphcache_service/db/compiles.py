@@ -1,17 +1,20 @@
-"""SQL on compiles and the keys and artifacts beside them. A change is guarded by the state and generation it was decided on."""
+"""SQL on compiles, and the keys and artifacts beside them.
+
+A change is guarded by the state and generation that it was decided on.
+"""
 
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphcache_wire import GraphKey
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.clock import database_now
 from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow
 from graphcache_service.db.upsert import upsert
+from graphcache_wire import GraphKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,13 @@ async def queue(session: AsyncSession, wishes: Sequence[Wish], now: float) -> No
     await session.execute(upsert(session, CompileRow).on_conflict_do_nothing(), rows)
 
 
-def _standing() -> Select[tuple[CompileRow, ArtifactRow, float]]:
-    return (
+def _standing() -> Select[CompileRow, ArtifactRow | None, float]:
+    statement: Select[CompileRow, ArtifactRow | None, float] = (
         select(CompileRow, ArtifactRow, database_now())
         .outerjoin(ArtifactRow, ArtifactRow.id == CompileRow.artifact_id)
         .execution_options(populate_existing=True)
     )
+    return statement
 
 
 async def standings(
@@ -74,7 +78,7 @@ async def standings(
 ) -> dict[str, Standing]:
     """How keys stand, by digest: a ready row of the first namespace that has one, else the first namespace's row."""
     statement = _standing().where(CompileRow.namespace.in_(namespaces), CompileRow.key_digest.in_(key_digests))
-    rows = [Standing(*row) for row in (await session.execute(statement)).all()]
+    rows = [Standing(row[0], row[1], row[2]) for row in (await session.execute(statement)).all()]
     rows.sort(key=lambda row: (row.compile.state != "ready", namespaces.index(row.compile.namespace)))
     found: dict[str, Standing] = {}
     for row in rows:
@@ -143,7 +147,7 @@ async def keys_of(session: AsyncSession, key_digests: Sequence[str]) -> dict[str
 
 def _claimable(
     namespace: str, toolchains: Sequence[str], now: float, alone: bool, memory_bytes: int | None
-) -> Select[tuple[CompileRow]]:
+) -> Select[CompileRow]:
     statement = select(CompileRow).where(
         CompileRow.state == "queued",
         CompileRow.namespace == namespace,

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from graphcache_wire import GraphKey
 from sqlalchemy import delete as sql_delete
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import GraphKeyRow, ManifestKeyRow, ManifestRow
 from graphcache_service.db.upsert import upsert
+from graphcache_wire import GraphKey
 
 
 async def put(session: AsyncSession, row: ManifestRow, key_digests: Sequence[str]) -> None:

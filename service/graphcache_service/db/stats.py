@@ -8,7 +8,15 @@ from sqlalchemy import ColumnElement, Double, String, cast, func, literal, selec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import (
-    ArtifactRow, AttemptRow, CompileRow, EvictionRow, GraphKeyRow, UploadRow, UsageRow, WaitRow, WorkerRow,
+    ArtifactRow,
+    AttemptRow,
+    CompileRow,
+    EvictionRow,
+    GraphKeyRow,
+    UploadRow,
+    UsageRow,
+    WaitRow,
+    WorkerRow,
 )
 
 NEWEST_WAITS = 20_000

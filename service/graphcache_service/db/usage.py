@@ -7,7 +7,14 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import (
-    ArtifactRow, BlobRow, CompileRow, GraphKeyRow, UsageBatchRow, UsageRow, WaitRow, WorkerRow,
+    ArtifactRow,
+    BlobRow,
+    CompileRow,
+    GraphKeyRow,
+    UsageBatchRow,
+    UsageRow,
+    WaitRow,
+    WorkerRow,
 )
 from graphcache_service.db.upsert import upsert
 
@@ -24,7 +31,8 @@ async def add_counts(session: AsyncSession, counts: list[dict[str, Any]], now: f
     statement = statement.on_conflict_do_update(
         index_elements=[UsageRow.period_start, UsageRow.namespace, UsageRow.key_digest, UsageRow.event],
         set_={
-            "count": UsageRow.count + statement.excluded.count, "saved_s": UsageRow.saved_s + statement.excluded.saved_s,
+            "count": UsageRow.count + statement.excluded.count,
+            "saved_s": UsageRow.saved_s + statement.excluded.saved_s,
         },
     )
     if ordered:
