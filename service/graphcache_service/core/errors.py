@@ -64,7 +64,7 @@ class InvalidRequest(Refused):
 class Unauthenticated(Refused):
     """No token, or none that is known, live and not revoked."""
 
-    hint = "send a token in the header Authorization: Bearer ...; an administrator makes one by: graphcache token create"
+    hint = "send the header Authorization: Bearer <token>; an administrator makes one by: graphcache token create"
 
 
 class Forbidden(Refused):

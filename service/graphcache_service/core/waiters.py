@@ -1,7 +1,7 @@
 """Waiters: requests that are held open until something changes.
 
 A topic is a key in a namespace, or the queue. It lives while somebody sits at it and carries a version: a waiter reads
-the version, looks at the database, and waits for the version to move on, so a change between look and wait is never missed.
+the version, looks at the database, and waits for the version to move on: no change between look and wait is missed.
 Belongs to one event loop; nothing here blocks.
 """
 

@@ -1,7 +1,7 @@
 """The engine: one way to read, one way to write, on SQLite (WAL) and PostgreSQL.
 
 A write on SQLite begins IMMEDIATE, so that it never fails half-way for want of the lock, and writes of one process
-queue in order instead of polling. A read is a statement of its own; on neither database does it hold a transaction open.
+queue in order instead of polling. A read is a statement of its own, and holds no transaction open.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The tables. Times are seconds since 1970 by the database's clock; sizes are bytes; digests are lower-case hex.
 
 One row of ``compiles`` a namespace and key: its unique constraint decides who creates it, CHECKs hold the state
-machine, and ``generation`` fences. A row of ``graph_keys`` is immutable and outlives eviction, so that history stays readable.
+machine, and ``generation`` fences. A row of ``graph_keys`` is immutable and outlives eviction: history stays readable.
 """
 
 from sqlalchemy import (
