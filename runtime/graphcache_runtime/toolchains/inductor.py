@@ -37,6 +37,9 @@ CPU_LEVEL: Final = "x86-64-v3"
 """What the generated code may use. A fixed level, not the compiling machine's own: all nodes of a mixed cluster then
 share one graph. The matrix products are library calls, which choose AVX-512 or AMX by themselves where they run."""
 
+REVISION: Final = 2
+"""Of the settings and the lowering in this file. Raise it with every change that gives other bytes for the same key."""
+
 KNOWN_OPTIONS: Final = frozenset({"dtype", "mode", "weights"})
 
 SETTINGS: Final[dict[str, Any]] = {
@@ -57,7 +60,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "aot_inductor.model_name_for_generated_files": "graph",
 }
 
-_VERSION = re.compile(r"inductor-(?P<torch>.+)\.(?P<cxx>(?:gcc|clang)[0-9.]+)\.(?P<level>x86-64-v[0-9])")
+_VERSION = re.compile(r"inductor-(?P<torch>.+)\.(?P<cxx>(?:gcc|clang)[0-9.]+)\.(?P<level>x86-64-v[0-9])\.r[0-9]+")
 
 
 class InductorGraph:
@@ -98,7 +101,7 @@ class InductorToolchain:
     def version(self) -> str:
         if reasons := self.missing():
             raise ToolchainUnavailable(f"inductor: {'; '.join(reasons)}")
-        return f"{self.prefix}{torch.__version__}.{_cxx_version(_cxx())}.{CPU_LEVEL}"
+        return f"{self.prefix}{torch.__version__}.{_cxx_version(_cxx())}.{CPU_LEVEL}.r{REVISION}"
 
     def runs_on(self) -> str:
         return "host CPU"
