@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from fakes.running_service import Holder, RunningService
 from fakes.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server, weed_program
 
 from graphcache_service.blobs.base import BlobStore
@@ -55,3 +56,60 @@ def store(request: pytest.FixtureRequest) -> BlobStore:
     """Either kind: what a test of it proves holds for both."""
     store: BlobStore = request.getfixturevalue(f"{request.param}_store")
     return store
+
+
+MAX_BLOB_BYTES = 64 << 20
+
+
+@pytest.fixture(scope="session")
+def folder_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    service = RunningService(tmp_path_factory.mktemp("folder-service"), max_blob_bytes=MAX_BLOB_BYTES)
+    yield service
+    service.kill()
+
+
+@pytest.fixture(scope="session")
+def s3_service(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[RunningService]:
+    service = RunningService(
+        tmp_path_factory.mktemp("s3-service"), max_blob_bytes=MAX_BLOB_BYTES, s3_allow_http=True,
+        **s3_settings(s3_server),
+    )
+    yield service
+    service.kill()
+
+
+def s3_settings(server: S3Server) -> dict[str, str]:
+    return {
+        "blob_store": f"s3://{BLOB_BUCKET}/services/{uuid4().hex}",
+        "s3_endpoint": server.endpoint,
+        "s3_region": "us-east-1",
+        "s3_access_key_id": ACCESS_KEY_ID,
+        "s3_secret_access_key": SECRET_ACCESS_KEY,
+    }
+
+
+@pytest.fixture(scope="session")
+def slow_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """Its uploads have a fifth of a second."""
+    service = RunningService(tmp_path_factory.mktemp("slow-service"), upload_grace_s=0.2, upload_min_bytes_per_s=1e9)
+    yield service
+    service.kill()
+
+
+@pytest.fixture
+def max_blob_bytes() -> int:
+    return MAX_BLOB_BYTES
+
+
+@pytest.fixture(params=["folder", "s3"])
+def service(request: pytest.FixtureRequest) -> RunningService:
+    """A service of either kind, shared by all tests: each uses keys and bytes of its own."""
+    service: RunningService = request.getfixturevalue(f"{request.param}_service")
+    return service
+
+
+@pytest.fixture
+def holder(service: RunningService) -> Iterator[Holder]:
+    holder = Holder(service)
+    yield holder
+    holder.close()
