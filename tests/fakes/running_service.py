@@ -19,7 +19,7 @@ COMMAND = "from graphcache_service.commands import serve; import typer; typer.ru
 
 
 class RunningService:
-    """Starts on construction and listens when the constructor returns; ``start`` again after ``kill`` keeps its data."""
+    """Starts on construction, and listens when the constructor returns. ``start`` after ``kill`` keeps its data."""
 
     def __init__(self, folder: Path, *, max_files: int | None = None, **settings: object) -> None:
         self.folder = folder
