@@ -41,7 +41,8 @@ def diagnosis(name: str) -> Diagnosis:
 
 
 def print_diagnoses(found: Iterable[Diagnosis], console: Console) -> None:
-    table = Table("toolchain", "compiles here", "runs on", "version, or what is missing")
+    table = Table("toolchain", "compiles here", "runs on")
+    table.add_column("version, or what is missing", overflow="fold")
     for one in found:
         told = one.version or "\n".join(f"- {reason}" for reason in one.missing)
         table.add_row(one.name, "yes" if one.usable else "no", one.runs_on or "-", told)

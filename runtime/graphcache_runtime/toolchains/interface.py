@@ -19,18 +19,17 @@ class GraphInterface:
     dtype: torch.dtype
 
 
+def inputs_mode(key: GraphKey) -> GraphKey:
+    """The key of the same graph with its weights as inputs: what a baked key is without its weights."""
+    kept = {name: value for name, value in key.options.items() if name not in ("mode", "weights")}
+    return GraphKey(
+        kind=key.kind, e_hot=key.e_hot, h=key.h, f=key.f, bucket=key.bucket, toolchain=key.toolchain, options=kept
+    )
+
+
 def interface_of(key: GraphKey) -> GraphInterface:
     """The interface of the graph that ``key`` names; needs no weights, in baked mode neither."""
-    inputs_mode = GraphKey(
-        kind=key.kind,
-        e_hot=key.e_hot,
-        h=key.h,
-        f=key.f,
-        bucket=key.bucket,
-        toolchain=key.toolchain,
-        options={"dtype": key.dtype},
-    )
-    whole = graph_definition(inputs_mode)
+    whole = graph_definition(inputs_mode(key))
     taken = 1 if key.mode == "baked" else len(whole.input_names)
     return GraphInterface(
         whole.input_names[:taken], whole.input_shapes[:taken], whole.output_names, whole.output_shapes, whole.dtype
