@@ -1,8 +1,8 @@
 """Uploads: bytes come in under a live lease, and are a blob once they are whole and have the digest announced."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,8 +79,24 @@ class _Incoming:
 
 @dataclass(slots=True)
 class _Turn:
+    """What those who upload the same bytes at the same time share."""
+
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
+    stored: bool = False
+    """One of them stored the bytes since the others began."""
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """One after the other, so that one write reaches the store; a slow one holds up the others for TURN_S."""
+        held = False
+        try:
+            with suppress(TimeoutError):
+                held = await asyncio.wait_for(self.lock.acquire(), TURN_S)
+            yield
+        finally:
+            if held:
+                self.lock.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +128,14 @@ class Uploads:
             LengthMismatch, DigestMismatch, UploadTooSlow: what came was not what was announced, or not in time.
         """
         order.check(self._services.settings)
-        if await self._is_stored(order):
-            return Progress(order.size_bytes, stored=True, existing=True)
-        async with self._turn(order.digest) as waited:
-            if waited and await self._is_stored(order):
+        with self._writers_of(order.digest) as turn:
+            if await self._is_stored(order):
                 return Progress(order.size_bytes, stored=True, existing=True)
-            incoming = await self._begin(order)
-            try:
-                await self._fill(incoming.staged, body, order)
-                await self._publish(order, incoming)
-            finally:
-                await self._end(incoming)
+            async with turn.taken():
+                if turn.stored and await self._is_stored(order):
+                    return Progress(order.size_bytes, stored=True, existing=True)
+                await self._receive_whole(order, body)
+                turn.stored = True
         return Progress(order.size_bytes, stored=True)
 
     async def where(self, order: UploadOrder) -> Progress:
@@ -160,6 +173,14 @@ class Uploads:
             self._forget(name)
         await asyncio.gather(*self._endings, return_exceptions=True)
 
+    async def _receive_whole(self, order: UploadOrder, body: AsyncIterator[bytes]) -> None:
+        incoming = await self._begin(order)
+        try:
+            await self._fill(incoming.staged, body, order)
+            await self._publish(order, incoming)
+        finally:
+            await self._end(incoming)
+
     async def _append_part(self, order: UploadOrder, incoming: _Incoming, body: AsyncIterator[bytes]) -> Progress:
         self._keep_awhile(order, incoming)
         try:
@@ -191,23 +212,13 @@ class Uploads:
             )
         return await self._services.blobs.size(order.digest) == order.size_bytes
 
-    @asynccontextmanager
-    async def _turn(self, digest: str) -> AsyncIterator[bool]:
-        """One upload of the same bytes at a time, so that one write reaches the store; yields whether it had to wait.
-
-        A slow one holds up the others for TURN_S at most.
-        """
+    @contextmanager
+    def _writers_of(self, digest: str) -> Iterator[_Turn]:
         turn = self._turns.setdefault(digest, _Turn())
         turn.users += 1
-        waited = turn.lock.locked()
-        held = False
         try:
-            with suppress(TimeoutError):
-                held = await asyncio.wait_for(turn.lock.acquire(), TURN_S)
-            yield waited
+            yield turn
         finally:
-            if held:
-                turn.lock.release()
             turn.users -= 1
             if turn.users == 0:
                 self._turns.pop(digest, None)
