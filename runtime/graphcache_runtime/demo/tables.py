@@ -46,8 +46,9 @@ def tiers_table(results: Mapping[str, Any]) -> Table:
 
 
 def steps_table(results: Mapping[str, Any]) -> Table:
-    columns = ("node", "first step", "warm step, median", "calls a step", "calls a layer", "uploads, first step")
-    table = Table(*columns, "uploads, later", "rows run hot", "loss, first to last", title="Training steps")
+    table = Table(title="Training steps")
+    for column in ("node", "first", "warm", "calls/step", "calls/layer", "uploads first", "later", "rows hot", "loss"):
+        table.add_column(column, no_wrap=True)
     for node, result in results.items():
         steps, layers = result["steps"], result["stats"]["layers"]
         warm = median(step["seconds"] for step in steps[1:])
@@ -61,7 +62,7 @@ def steps_table(results: Mapping[str, Any]) -> Table:
             str(steps[0]["weight_uploads"]),
             str(sum(step["weight_uploads"] for step in steps[1:])),
             f"{result['stats']['coverage']:.0%}",
-            f"{steps[0]['loss']:.3f} to {steps[-1]['loss']:.3f}",
+            f"{steps[0]['loss']:.3f} > {steps[-1]['loss']:.3f}",
         )
     return table
 
