@@ -5,6 +5,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from graphcache_client.cli import explain, get, keygen, prewarm, stats
 from graphcache_client.errors import GraphcacheError
@@ -44,10 +45,10 @@ def main() -> None:
     try:
         build_app()()
     except GraphcacheError as error:
-        console.print(f"[red]error:[/red] {error}", markup=True)
+        console.print(f"[red]error:[/red] {escape(str(error))}")
         sys.exit(1)
     except ModuleNotFoundError as error:
-        console.print(f"[red]error:[/red] {error}. {_extra_hint(error)}")
+        console.print(f"[red]error:[/red] {escape(f'{error}. {_extra_hint(error)}')}")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -52,7 +52,7 @@ def _watch(service: ServiceClient, status: ManifestStatus, console: Console) -> 
             try:
                 status = service.manifest(status.id)
             except ServiceUnavailable as error:
-                live.console.print(f"[yellow]{error}[/yellow]")
+                live.console.print(str(error), style="yellow", markup=False)
                 continue
             live.update(progress_table(status))
     return status

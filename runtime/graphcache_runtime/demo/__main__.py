@@ -126,7 +126,7 @@ def watch(
             try:
                 live.update(tables.live_view(stored_graphs(service), phases, time.monotonic() - began))
             except ServiceUnavailable as error:
-                live.console.print(f"[yellow]{error}[/yellow]")
+                live.console.print(str(error), style="yellow", markup=False)
             time.sleep(LOOK_S)
     return dict(sorted(results.items()))
 

@@ -110,7 +110,7 @@ def train(model: Any, handle: MoeHandle, text: list[torch.Tensor]) -> list[dict[
         say("phase", phase=f"step {number + 1} of {len(text)}")
         before, began = handle.stats(), time.perf_counter()
         loss = loss_of(model, ids)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
         after = handle.stats()
@@ -137,7 +137,7 @@ def compare(model: Any, handle: MoeHandle, ids: torch.Tensor) -> dict[str, float
 def outputs_and_gradients(model: Any, ids: torch.Tensor) -> dict[str, torch.Tensor]:
     model.zero_grad()
     logits = model(input_ids=ids[:, :-1]).logits
-    torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten()).backward()
+    torch.autograd.backward(torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten()))
     gradients = torch.cat([p.grad.float().flatten() for p in model.parameters() if p.grad is not None])
     return {"outputs": logits.detach().float(), "gradients": gradients}
 
