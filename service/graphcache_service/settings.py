@@ -1,4 +1,4 @@
-"""Settings of the service: from the command line, the environment (``GRAPHCACHE_...``), a TOML file, or the default.
+"""Settings of the service: from the command line, the environment (``GRAPHCACHE_SERVICE_...``), a TOML file, or the default.
 
 The first of these that names a setting decides. A name that nobody knows is an error, so that a misspelt setting is
 never silently the default. Secrets are masked wherever settings are printed.
@@ -16,12 +16,11 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from graphcache_service.db.engine import parse_database_url
 
-PREFIX: Final = "GRAPHCACHE_"
-OTHER_PROGRAMS: Final = (
-    "URL", "TOKEN", "CONFIG", "CLIENT_", "CACHE_", "STORE_", "WORKER_", "RUNTIME_", "DEMO_", "TEST_", "TOOLCHAIN",
-    "TRUSTED_", "SIGNING_", "MODE", "NAMESPACE", "OWNER", "HOLDER",
-)
-"""Names under the same prefix that clients and workers read: they may stand in the environment of a service."""
+PREFIX: Final = "GRAPHCACHE_SERVICE_"
+"""Clients and workers read their own names under ``GRAPHCACHE_``, and may share an environment with a service."""
+
+CONFIG: Final = "config"
+"""``GRAPHCACHE_SERVICE_CONFIG`` names the TOML file, as ``--config`` does."""
 
 Positive = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(ge=0)]
@@ -154,10 +153,10 @@ def _known(name: str, where: str) -> str:
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for variable, value in environment.items():
-        name = variable.removeprefix(PREFIX)
-        if name == variable or (name.lower() not in Settings.model_fields and name.startswith(OTHER_PROGRAMS)):
-            continue
-        found[_known(name.lower(), f"the environment ({variable})")] = value
+        if variable.startswith(PREFIX):
+            name = variable.removeprefix(PREFIX).lower()
+            if name != CONFIG:
+                found[_known(name, f"the environment ({variable})")] = value
     return found
 
 
@@ -181,8 +180,9 @@ def load_settings(
         SettingsError: an unknown name, a value of the wrong kind, an unreadable file.
     """
     environment = os.environ if environment is None else environment
-    if config is None and f"{PREFIX}CONFIG" in environment:
-        config = Path(environment[f"{PREFIX}CONFIG"])
+    in_environment = environment.get(PREFIX + CONFIG.upper())
+    if config is None and in_environment is not None:
+        config = Path(in_environment)
     merged = {} if config is None else _from_file(config)
     merged |= _from_environment(environment)
     merged |= {_known(name, "the command line"): value for name, value in given.items() if value is not None}

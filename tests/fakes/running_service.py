@@ -25,7 +25,7 @@ class RunningService:
         self.folder = folder
         self.url = ""
         self._max_files = max_files
-        self._settings = {f"GRAPHCACHE_{name.upper()}": str(value) for name, value in settings.items()}
+        self._settings = {f"GRAPHCACHE_SERVICE_{name.upper()}": str(value) for name, value in settings.items()}
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self.start()
@@ -85,13 +85,13 @@ class Holder:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.http = httpx.Client(base_url=service.url, headers=headers, timeout=30)
 
-    def lease(self) -> dict[str, Any]:
+    def lease(self, key: dict[str, Any] | None = None) -> dict[str, Any]:
         # A flag that no other key has makes a key of its own; every other ingredient stays as it would be.
-        key = {
+        own_key = {
             "kind": "moe-experts-fwd", "e_hot": 4, "h": 64, "f": 32, "bucket": 8, "toolchain": TOOLCHAIN,
             "options": {"flags": uuid4().hex},
         }
-        asked = {"key": key, "owner": self.owner, "holder": "test", "can_compile": True}
+        asked = {"key": key or own_key, "owner": self.owner, "holder": "test", "can_compile": True}
         lease: dict[str, Any] = self._checked(self.http.post("/v1/graphs/resolve", json=asked))["lease"]
         return lease
 
