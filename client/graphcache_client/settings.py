@@ -15,8 +15,9 @@ from graphcache_client.signing import Signer
 from graphcache_client.transport import ServiceClient
 
 PREFIX = "GRAPHCACHE_"
-OTHERS = ("GRAPHCACHE_SERVICE_", "GRAPHCACHE_WORKER_", "GRAPHCACHE_RNGD_")
-"""Prefixes of the service, the worker and the RNGD environment, which live beside the client's."""
+OTHERS = ("GRAPHCACHE_SERVER_", "GRAPHCACHE_WORKER_", "GRAPHCACHE_RNGD_", "GRAPHCACHE_SERVICE_", "GRAPHCACHE_PORT")
+"""Names that live beside the client's: the service's, the worker's, the RNGD environment's; and the last two, which
+Kubernetes puts into every pod beside a Service that is called graphcache."""
 
 
 class ClientSettings(BaseSettings):

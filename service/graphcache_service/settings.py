@@ -1,4 +1,4 @@
-"""Settings of the service: from the command line, the environment (``GRAPHCACHE_SERVICE_...``), a TOML file, or the default.
+"""Settings of the service: command line, environment (``GRAPHCACHE_SERVER_...``), a TOML file, or the default.
 
 The first of these that names a setting decides. A name that nobody knows is an error, so that a misspelt setting is
 never silently the default. Secrets are masked wherever settings are printed.
@@ -16,11 +16,12 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from graphcache_service.db.engine import parse_database_url
 
-PREFIX: Final = "GRAPHCACHE_SERVICE_"
-"""Clients and workers read their own names under ``GRAPHCACHE_``, and may share an environment with a service."""
+PREFIX: Final = "GRAPHCACHE_SERVER_"
+"""Clients and workers read their own names under ``GRAPHCACHE_``. Not ``GRAPHCACHE_SERVICE_``: Kubernetes puts
+``GRAPHCACHE_SERVICE_HOST`` and ``_PORT`` into every pod beside a Service that is called graphcache."""
 
 CONFIG: Final = "config"
-"""``GRAPHCACHE_SERVICE_CONFIG`` names the TOML file, as ``--config`` does."""
+"""``GRAPHCACHE_SERVER_CONFIG`` names the TOML file, as ``--config`` does."""
 
 Positive = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(ge=0)]

@@ -26,4 +26,8 @@ def test_the_token_shows_nowhere(monkeypatch):
 
 
 def test_settings_of_the_service_and_the_worker_may_stand_beside():
-    client_settings({"GRAPHCACHE_SERVICE_PORT": "1", "GRAPHCACHE_WORKER_JOBS": "2", "PATH": "/bin"})
+    client_settings({"GRAPHCACHE_SERVER_PORT": "1", "GRAPHCACHE_WORKER_JOBS": "2", "PATH": "/bin"})
+
+
+def test_what_kubernetes_puts_beside_a_service_called_graphcache_is_no_setting():
+    client_settings({"GRAPHCACHE_SERVICE_HOST": "10.0.0.1", "GRAPHCACHE_PORT_8750_TCP_ADDR": "10.0.0.1"})

@@ -25,7 +25,7 @@ class RunningService:
         self.folder = folder
         self.url = ""
         self._max_files = max_files
-        self._settings = {f"GRAPHCACHE_SERVICE_{name.upper()}": str(value) for name, value in settings.items()}
+        self._settings = {f"GRAPHCACHE_SERVER_{name.upper()}": str(value) for name, value in settings.items()}
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self.start()
