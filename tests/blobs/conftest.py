@@ -63,7 +63,9 @@ MAX_BLOB_BYTES = 64 << 20
 
 @pytest.fixture(scope="session")
 def folder_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    service = RunningService(tmp_path_factory.mktemp("folder-service"), max_blob_bytes=MAX_BLOB_BYTES)
+    service = RunningService(
+        tmp_path_factory.mktemp("folder-service"), max_blob_bytes=MAX_BLOB_BYTES, x_accel_prefix="/blobs-inside/"
+    )
     yield service
     service.kill()
 
@@ -72,20 +74,10 @@ def folder_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 def s3_service(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[RunningService]:
     service = RunningService(
         tmp_path_factory.mktemp("s3-service"), max_blob_bytes=MAX_BLOB_BYTES, s3_allow_http=True,
-        **s3_settings(s3_server),
+        **s3_server.settings(BLOB_BUCKET, f"services/{uuid4().hex}"),
     )
     yield service
     service.kill()
-
-
-def s3_settings(server: S3Server) -> dict[str, str]:
-    return {
-        "blob_store": f"s3://{BLOB_BUCKET}/services/{uuid4().hex}",
-        "s3_endpoint": server.endpoint,
-        "s3_region": "us-east-1",
-        "s3_access_key_id": ACCESS_KEY_ID,
-        "s3_secret_access_key": SECRET_ACCESS_KEY,
-    }
 
 
 @pytest.fixture(scope="session")

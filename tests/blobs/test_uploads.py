@@ -69,7 +69,7 @@ async def reserved_bytes(service: Replica) -> int:
 
 
 async def test_cut_uploads_give_back_all_that_they_reserved(replica_with_quota: Replica, uploads: Uploads) -> None:
-    content = os.urandom(1_500_000)
+    content = os.urandom(200_000)
     wanted = await order(replica_with_quota, content)
     for _ in range(200):
         with pytest.raises(UploadCut):

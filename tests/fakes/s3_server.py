@@ -8,8 +8,10 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
 
 START_LIMIT_S = 60
 ACCESS_KEY_ID = "test-key"
@@ -67,14 +69,19 @@ class S3Server:
 
     def create_bucket(self, name: str) -> str:
         """A new, empty one; its name again."""
-        import obstore
-        from obstore.store import S3Store
-
         # SeaweedFS makes a bucket for an administrator's first object.
-        store = S3Store(config=self.config(name), client_options={"allow_http": True})
-        obstore.put(store, "first", b"1")
-        obstore.delete(store, "first")
+        obstore.put(S3Store(config=self.config(name), client_options={"allow_http": True}), "first", b"1")
         return name
+
+    def settings(self, bucket: str, prefix: str = "graphs") -> dict[str, str]:
+        """What a service needs to keep its blobs here."""
+        return {
+            "blob_store": f"s3://{bucket}/{prefix}",
+            "s3_endpoint": self.endpoint,
+            "s3_region": "us-east-1",
+            "s3_access_key_id": ACCESS_KEY_ID,
+            "s3_secret_access_key": SECRET_ACCESS_KEY,
+        }
 
     def config(self, bucket: str) -> dict[str, str]:
         return {
@@ -108,10 +115,13 @@ class S3Server:
         (self.folder / "identities.json").write_text(json.dumps({"identities": [admin]}))
 
     def _answers(self) -> bool:
+        """Whether it stores and gives: its parts find each other some seconds after S3 itself listens."""
+        if self._process is None:
+            return False
+        options = {"allow_http": True, "timeout": "2s"}
+        store = S3Store(config=self.config("probes"), client_options=options, retry_config={"max_retries": 0})
         try:
-            with urlopen(self.endpoint + "/healthz", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except HTTPError as error:
-            return error.code in (403, 404)
-        except (URLError, OSError):
+            obstore.put(store, "probe", b"1")
+            return bytes(obstore.get(store, "probe").bytes()) == b"1"
+        except (BaseError, OSError):
             return False

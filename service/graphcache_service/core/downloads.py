@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from graphcache_service.blobs.base import OpenBlob
@@ -18,6 +19,15 @@ MAX_REMEMBERED: Final = 16_384
 MAX_OPEN_BLOBS: Final = 64
 """Large blobs whose maps stay open between requests: two descriptors each. Mapping 64 MiB anew costs milliseconds."""
 
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """A caller may read a blob that has this size by its record."""
+
+    size_bytes: int
+    until: float
+
+
 LostBlob = Callable[[Services, str], Awaitable[object]]
 """Told of a blob that artifacts name and the store has lost: drops the entry, so that the graph is compiled anew."""
 
@@ -32,7 +42,7 @@ class Downloads:
     def __init__(self, services: Services, on_lost: LostBlob) -> None:
         self._services = services
         self._on_lost = on_lost
-        self._readable: dict[tuple[str, tuple[str, ...], str], float] = {}
+        self._readable: dict[tuple[str, tuple[str, ...], str], _Readable] = {}
         self._verified: set[str] = set()
         settings = services.settings
         self._small: KeptBlobs[MemoryBlob] = KeptBlobs(
@@ -43,7 +53,7 @@ class Downloads:
     def hot(self, caller: Caller, digest: str) -> MemoryBlob | None:
         """A small blob that is in memory and that this caller is known to be allowed. Never waits: the hot path."""
         blob = self._small.get(digest)
-        if blob is None or not self._is_known_readable(caller, digest):
+        if blob is None or not self._known_readable(caller, digest):
             return None
         self._services.usage.fetched(digest)
         return blob
@@ -55,19 +65,19 @@ class Downloads:
             NotFound: no graph that the caller may read has these bytes, or the store has lost them.
             BlobStoreUnavailable, DatabaseUnavailable: nobody can say.
         """
-        await self._check_readable(caller, digest)
-        blob = self._small.get(digest) or self._large.get(digest) or await self._fetch(digest)
+        size_bytes = await self._readable_size(caller, digest)
+        blob = self._small.get(digest) or self._large.get(digest) or await self._fetch(digest, size_bytes)
         if counts:
             self._services.usage.fetched(digest)
         return blob
 
     async def presigned(self, caller: Caller, digest: str) -> str | None:
         """A URL of the store itself for this blob, or None where the store has none; raises as ``open`` does."""
-        await self._check_readable(caller, digest)
+        size_bytes = await self._readable_size(caller, digest)
         url = await self._services.blobs.presign(digest, int(self._services.settings.presign_s))
         if url is not None:
-            if await self._services.blobs.size(digest) is None:
-                raise await self._lost(digest)
+            if await self._services.blobs.size(digest) != size_bytes:
+                raise await self._remove_damaged(digest)
             self._services.usage.fetched(digest)
         return url
 
@@ -81,24 +91,26 @@ class Downloads:
             async for part in blob.read(start, stop):
                 yield part
         except BlobDamaged:
-            await self._remove_damaged(blob.digest)
+            if not await self._services.blobs.verify(blob.digest):
+                await self._remove_damaged(blob.digest)
             raise
 
     def file_below_root(self, digest: str) -> str | None:
         """Where a proxy finds the blob below the store's root; None where it cannot."""
         return self._services.blobs.file_below_root(digest)
 
-    def _is_known_readable(self, caller: Caller, digest: str) -> bool:
-        until = self._readable.get((caller.namespace, caller.reads, digest))
-        return until is not None and until > time.monotonic()
+    def _known_readable(self, caller: Caller, digest: str) -> _Readable | None:
+        known = self._readable.get((caller.namespace, caller.reads, digest))
+        return known if known is not None and known.until > time.monotonic() else None
 
-    async def _check_readable(self, caller: Caller, digest: str) -> None:
-        if self._is_known_readable(caller, digest):
-            return
+    async def _readable_size(self, caller: Caller, digest: str) -> int:
+        known = self._known_readable(caller, digest)
+        if known is not None:
+            return known.size_bytes
         caller.require("read")
         async with self._services.database.read() as session:
-            readable = await rows.may_read(session, digest, caller.readable())
-        if not readable:
+            size_bytes = await rows.readable_size(session, digest, caller.readable())
+        if size_bytes is None:
             raise NotFound(
                 f"no graph that you may read has the blob {digest}",
                 field="digest",
@@ -106,15 +118,17 @@ class Downloads:
             )
         if len(self._readable) >= MAX_REMEMBERED:
             self._readable.clear()
-        self._readable[caller.namespace, caller.reads, digest] = time.monotonic() + ACCESS_REMEMBERED_S
+        readable = _Readable(size_bytes, time.monotonic() + ACCESS_REMEMBERED_S)
+        self._readable[caller.namespace, caller.reads, digest] = readable
+        return size_bytes
 
-    async def _fetch(self, digest: str) -> OpenBlob:
+    async def _fetch(self, digest: str, size_bytes: int) -> OpenBlob:
         store = self._services.blobs
         await self._verify_first_read(digest)
         identity = store.identity(digest)
         blob = await store.open(digest)
-        if blob is None or blob.size_bytes == 0:
-            raise await self._lost(digest)
+        if blob is None or blob.size_bytes != size_bytes:
+            raise await self._remove_damaged(digest)
         if blob.size_bytes <= self._services.settings.hot_blob_max_bytes:
             small = MemoryBlob(digest, await blob.content())
             self._small.keep(digest, small, identity)
@@ -128,18 +142,15 @@ class Downloads:
         if not self._services.settings.verify_reads or digest in self._verified:
             return
         if not await self._services.blobs.verify(digest):
-            raise await self._lost(digest)
+            raise await self._remove_damaged(digest)
         self._verified.add(digest)
 
-    async def _remove_damaged(self, digest: str) -> None:
+    async def _remove_damaged(self, digest: str) -> NotFound:
+        """Removes what is left of a blob and has its graphs compiled anew; what the reader is to be told."""
         self._large.drop(digest)
-        if not await self._services.blobs.verify(digest):
-            await self._services.blobs.delete(digest)
-            await self._lost(digest)
-
-    async def _lost(self, digest: str) -> NotFound:
-        self._readable = {key: until for key, until in self._readable.items() if key[2] != digest}
+        self._readable = {key: known for key, known in self._readable.items() if key[2] != digest}
         self._verified.discard(digest)
+        await self._services.blobs.delete(digest)
         await self._on_lost(self._services, digest)
         return NotFound(
             f"the store has lost the blob {digest}",

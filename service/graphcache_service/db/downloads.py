@@ -8,11 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from graphcache_service.db.models import ArtifactRow
 
 
-async def may_read(session: AsyncSession, digest: str, namespaces: Sequence[str]) -> bool:
-    """Whether a standing artifact in one of the namespaces has these bytes."""
-    statement = (
-        select(ArtifactRow.id)
+async def readable_size(session: AsyncSession, digest: str, namespaces: Sequence[str]) -> int | None:
+    """The size in bytes of a blob that a standing artifact in one of the namespaces names; None where there is none."""
+    return await session.scalar(
+        select(ArtifactRow.size_bytes)
         .where(ArtifactRow.blob == digest, ArtifactRow.namespace.in_(namespaces), ArtifactRow.state == "standing")
         .limit(1)
     )
-    return await session.scalar(statement) is not None
