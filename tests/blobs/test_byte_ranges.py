@@ -1,9 +1,10 @@
 """Headers of partial content, parsed."""
 
 import pytest
-from graphcache_service.api.byte_ranges import ByteRange, ContentRange, sent_range, wanted_range
 from hypothesis import given
 from hypothesis import strategies as st
+
+from graphcache_service.api.byte_ranges import ByteRange, ContentRange, sent_range, wanted_range
 
 
 @given(st.integers(1, 10**12), st.integers(0, 10**12), st.integers(0, 10**12))
