@@ -8,7 +8,7 @@
         toolchain_version=version,  # toolchain.version()
         e_hot=32,                   # or hot_fraction=0.25
         hot_sets=None,              # {MoE layer number: [expert, ...]}; None: the first e_hot experts
-        training="lora",            # experts frozen; or "full"
+        training=None,              # or "lora", "full": checked against the parameters
         ladder=LADDERS["packed"],
         policy="wait",              # or "host", "ready-buckets"
     )

@@ -18,6 +18,7 @@ from graphcache_runtime.host import HostKernel
 from graphcache_runtime.host_kernels import choose
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import Ladder
+from graphcache_runtime.recompute import PlanMemory
 from graphcache_runtime.residency import UPLOAD_TIMEOUT_S, Residency, wanted
 from graphcache_runtime.routing import PackedRows, Plan, Routing, check_expert_ids, make_plan, slot_rows
 from graphcache_runtime.stats import LayerStats
@@ -57,7 +58,9 @@ class HotLayer:
         self.hot = tuple(hot)
         self.stats = LayerStats()
         self.residency = Residency(name, shared.uploader, shared.upload_timeout_s)
+        self.plans = PlanMemory()
         self._kernel: HostKernel | None = None
+        self._device: torch.device | None = None
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
@@ -85,8 +88,9 @@ class HotLayer:
         return all(graph is not None for graph in graphs)
 
     def _stack(self, hot: Sequence[int], gate_up: Tensor, down: Tensor, bucket: int) -> StackBuffers | None:
-        device = self.shared.graphs.get(self.keys.key(Kind.EXPERTS_FORWARD, len(hot), bucket)).device
-        return self.residency.ensure(wanted(hot, gate_up, down, device))
+        if self._device is None:
+            self._device = self.shared.graphs.get(self.keys.key(Kind.EXPERTS_FORWARD, len(hot), bucket)).device
+        return self.residency.ensure(wanted(hot, gate_up, down, self._device))
 
     def _count(self, plan: Plan, rows: Sequence[int], routing: Routing, lacking: str) -> None:
         stats, hot_rows = self.stats, plan.hot_rows

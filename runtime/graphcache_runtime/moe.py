@@ -20,7 +20,9 @@ from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
 from graphcache_runtime.layer import HotLayer, Shared
 from graphcache_runtime.layouts import experts_modules, shapes_of
+from graphcache_runtime.recompute import align, in_backward
 from graphcache_runtime.residency import UPLOAD_TIMEOUT_S
+from graphcache_runtime.routing import Plan
 from graphcache_runtime.stats import summary
 from graphcache_runtime.uploader import Uploader
 from graphcache_runtime.weight_stamps import advance_epoch, watch_optimizers
@@ -83,7 +85,7 @@ def enable(
     e_hot: int | None = None,
     hot_fraction: float = 0.25,
     hot_sets: Mapping[int, Sequence[int]] | None = None,
-    training: Training = "lora",
+    training: Training | None = None,
     ladder: Ladder = LADDERS["packed"],
     policy: Policy | str = Policy.WAIT,
     upload_timeout_s: float = UPLOAD_TIMEOUT_S,
@@ -95,7 +97,7 @@ def enable(
         toolchain_version: the toolchain's version string, a part of each key.
         e_hot: hot experts a layer; ``hot_fraction`` of them where it is left out.
         hot_sets: the hot experts of each MoE layer, by its number among the MoE layers; the first ``e_hot`` otherwise.
-        training: ``lora``, the experts' own weights are frozen; or ``full``.
+        training: ``lora``, the experts' own weights are frozen; or ``full``. None: what the parameters say.
         policy: what to do while a graph is not ready.
 
     Raises:
@@ -147,11 +149,24 @@ def run_experts(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_wei
         )
     gate_up, down = self.gate_up_proj, self.down_proj
     x_TH = hidden_states.reshape(-1, hidden_states.shape[-1])
-    kind = backward_kind(x_TH, gate_up, down)
+    plan, weights_TK = _planned(layer, self.training, x_TH, top_k_index.detach(), top_k_weights, gate_up, down)
+    return run_layer(x_TH, weights_TK, gate_up, down, layer, plan).view_as(hidden_states)
+
+
+def _planned(
+    layer: HotLayer, training: bool, x_TH: Tensor, index_TK: Tensor, weights_TK: Tensor, gate_up: Tensor, down: Tensor
+) -> tuple[Plan, Tensor]:
+    """A new plan; or the first run's, and the router weights in its order, where checkpointing runs a forward again."""
+    if in_backward():
+        plan = layer.plans.recall(x_TH)
+        if plan is not None:
+            layer.stats.recomputed += 1
+            return plan, align(weights_TK, index_TK, plan)
     with torch.no_grad():
-        plan = layer.plan(top_k_index.detach(), gate_up, down, kind)
-    out_TH = run_layer(x_TH, top_k_weights, gate_up, down, layer, plan)
-    return out_TH.view_as(hidden_states)
+        plan = layer.plan(index_TK, gate_up, down, backward_kind(x_TH, gate_up, down))
+    if training:
+        layer.plans.remember(x_TH, plan)
+    return plan, weights_TK
 
 
 def _register() -> None:
@@ -168,7 +183,7 @@ def _eager(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return disable(function)
 
 
-def _check_training(name: str, module: Any, training: Training) -> None:
+def _check_training(name: str, module: Any, training: Training | None) -> None:
     trained = [w for w in ("gate_up_proj", "down_proj") if getattr(module, w).requires_grad]
     if training == "lora" and trained:
         raise ValueError(

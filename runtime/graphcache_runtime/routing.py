@@ -5,7 +5,7 @@ Legend: T tokens, K experts a token, E experts of the layer, A = T x K assignmen
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -92,7 +92,6 @@ class Plan:
     host: HostRows
     reason: str = ""
     """Why the calls are as they are: the name of the chosen way, or why nothing runs hot."""
-    fingerprint: object = field(default=None, compare=False)
 
     @property
     def hot_rows(self) -> int:

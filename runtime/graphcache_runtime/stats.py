@@ -31,6 +31,8 @@ class LayerStats:
     """Forwards by the rows of their busiest hot expert: what a ladder is chosen from."""
     routed: Counter[int] = field(default_factory=Counter)
     """Rows by expert: what a hot set is chosen from."""
+    recomputed: int = 0
+    """Forwards that activation checkpointing ran again, on the first run's plan."""
     replans: int = 0
 
 
@@ -67,6 +69,7 @@ def summary(layers: Iterable[LayerStats], uploads: UploadCounts) -> dict[str, An
         "weight_upload_s": uploads.seconds,
         "weight_upload_bytes": uploads.size_bytes,
         "weight_uploads_late": uploads.late,
+        "recomputed": total("recomputed"),
         "replans": total("replans"),
         "ways": merged("ways"),
         "not_ready": merged("not_ready"),
