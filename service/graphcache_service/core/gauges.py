@@ -12,7 +12,7 @@ async def read_gauges(services: Services) -> None:
     Raises:
         DatabaseUnavailable: nobody can say.
     """
-    async with services.database.read() as session:
+    async with services.database.scan() as session:
         compiles = await rows.compiles_by_toolchain(session)
         count, size_bytes = await blobs.stored(session)
         reserved_bytes = await rows.reserved_bytes(session)

@@ -58,7 +58,7 @@ async def list_graphs(
     if limit > most:
         raise InvalidRequest(f"a page has at most {most} rows, not {limit}", field="limit", hint="follow next_cursor")
     after = _parse_cursor(cursor)
-    async with services.database.read() as session:
+    async with services.database.scan() as session:
         return _page(list(await rows.graphs(session, which, after, limit + 1)), limit)
 
 

@@ -106,7 +106,7 @@ async def stats(services: Services, caller: Caller, since: datetime | None, grou
     await flush(services)
     since_s = 0.0 if since is None else since.timestamp() // 60 * 60
     namespaces = caller.readable()
-    async with services.database.read() as session:
+    async with services.database.scan() as session:
         now = await clock.now(session)
         totals = await _gather(session, Filter(namespaces, since_s, None))
         by_toolchain = await _gather(session, Filter(namespaces, since_s, "toolchain"))

