@@ -49,7 +49,7 @@ class BakedExpertsForward(nn.Module):
         self.experts = ExpertsForward()
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.experts(x, self.gate_up, self.down)
+        y: Tensor = self.experts(x, self.gate_up.to(x.dtype), self.down.to(x.dtype))
         return y
 
 
