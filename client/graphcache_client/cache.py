@@ -41,6 +41,11 @@ CompileHere = Callable[[GraphKey, Path, ReportPhase], Path]
 
 WAIT_S = 50.0
 """How long one resolve is held open; the loop asks again until the deadline."""
+GRACE_S = 2.0
+"""How long after the deadline an answer may still arrive: the service answers a held resolve at the deadline itself."""
+PATIENCE_S = 60.0
+"""A restart of the service takes seconds; a compile takes many minutes, on every node that does not wait."""
+OUTAGE_POLL_S = 0.5
 BAD_DOWNLOADS = 2
 """After so many downloads with wrong bytes the caller is told: the service quarantines what it finds bad itself."""
 
@@ -70,6 +75,7 @@ class GraphCache:
         trusted_keys: public keys whose signatures are accepted; None accepts unsigned graphs.
         signer: signs what is compiled here.
         on_pending: told what the service says while a graph is not ready, for a progress display.
+        patience_s: an outage is waited out this long before a compile here, or the error.
 
     Safe to use from several threads and, over the same store, from several processes.
     """
@@ -84,6 +90,8 @@ class GraphCache:
         trusted_keys: Iterable[str] | None = None,
         signer: Signer | None = None,
         on_pending: Callable[[GraphKey, Pending], None] = lambda key, pending: None,
+        patience_s: float = PATIENCE_S,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.service = service
         self.store = store
@@ -92,6 +100,8 @@ class GraphCache:
         self._trusted_keys = None if trusted_keys is None else frozenset(trusted_keys)
         self._signer = signer
         self._on_pending = on_pending
+        self._patience_s = patience_s
+        self._sleep = sleep
         self._memory: dict[str, CachedGraph] = {}
         self._usage = UsageCounter(service) if service else None
         self._counts: dict[str, int] = dict.fromkeys(("memory", "disk", "service", "joined", "compiled", "broken"), 0)
@@ -182,12 +192,33 @@ class GraphCache:
         if self.service is None:
             return self._compiled_alone(key, started)
         try:
-            return self._from_service(self.service, key, purpose, started, deadline)
+            return self._patiently(self.service, key, purpose, started, deadline)
         except ServiceUnavailable as error:
             if self._compile_here is None or self._mode == "require_hit":
                 raise
             logger.warning("%s; compiling %s here", error, key.label())
             return self._compiled_alone(key, started)
+
+    def _patiently(
+        self, service: ServiceClient, key: GraphKey, purpose: Purpose, started: float, deadline: float | None
+    ) -> CachedGraph:
+        """Ask the service; a short outage, such as a restart, is waited out, for a compile costs far more.
+
+        Raises:
+            ServiceUnavailable: the outage outlasted ``patience_s``, or the deadline.
+        """
+        away_since: float | None = None
+        while True:
+            try:
+                return self._from_service(service, key, purpose, started, deadline)
+            except ServiceUnavailable as error:
+                now = time.monotonic()
+                away_since = now if away_since is None or service.answered_since(away_since) else away_since
+                over = now - away_since >= self._patience_s
+                if over or (deadline is not None and now >= deadline):
+                    raise
+                logger.info("%s; asking again for %s", error, key.label())
+                self._sleep(OUTAGE_POLL_S)
 
     def _from_service(
         self, service: ServiceClient, key: GraphKey, purpose: Purpose, started: float, deadline: float | None
@@ -197,7 +228,8 @@ class GraphCache:
         bad_downloads = 0
         while True:
             wait_s = 0.0 if self._mode == "require_hit" else _wait_s(deadline)
-            outcome = service.resolve(self._question(key, purpose, wait_s=wait_s, can_compile=can_compile))
+            question = self._question(key, purpose, wait_s=wait_s, can_compile=can_compile)
+            outcome = service.resolve(question, deadline=None if deadline is None else deadline + GRACE_S)
             match outcome:
                 case Ready(artifact=artifact, joined=joined):
                     try:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from graphcache_client.cache import CompileHere, GraphCache
+from graphcache_client.cache import PATIENCE_S, CompileHere, GraphCache
 from graphcache_client.disk import DiskStore
 from graphcache_client.errors import InvalidInput
 from graphcache_client.signing import Signer
@@ -36,6 +36,9 @@ class ClientSettings(BaseSettings):
     mode: Literal["normal", "require_hit"] = Field(
         default="normal", description="require_hit: a miss is an error that names what to prewarm."
     )
+    patience_s: float = Field(
+        default=PATIENCE_S, ge=0, description="An outage is waited out this long before a compile here, or the error."
+    )
     trusted_keys: list[str] | None = Field(
         default=None,
         description="Public keys (a JSON list) whose signatures are accepted. Unset: unsigned graphs load.",
@@ -61,6 +64,7 @@ class ClientSettings(BaseSettings):
             DiskStore(self.cache_dir, max_bytes=self.cache_max_bytes),
             compile_here=compile_here,
             mode=self.mode,
+            patience_s=self.patience_s,
             trusted_keys=self.trusted_keys,
             signer=self.signer(),
         )

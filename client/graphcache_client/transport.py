@@ -1,5 +1,6 @@
 """ServiceClient: every call of the API, typed; outages and refusals as errors of their own."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +84,7 @@ class ServiceClient:
         self.holder = holder or default_holder()
         self._sleep = sleep
         self._breaker = breaker or CircuitBreaker()
+        self._answered_at = -math.inf
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -92,8 +94,9 @@ class ServiceClient:
             transport=transport,
         )
 
-    def resolve(self, request: ResolveRequest) -> Outcome:
-        return self._post(routes.RESOLVE, request, _OUTCOME.validate_json, held_s=request.wait_s)
+    def resolve(self, request: ResolveRequest, *, deadline: float | None = None) -> Outcome:
+        """Ask for a graph. No try outlasts ``deadline`` (``time.monotonic``), though the network swallows packets."""
+        return self._post(routes.RESOLVE, request, _OUTCOME.validate_json, held_s=request.wait_s, deadline=deadline)
 
     def resolve_many(self, request: ResolveManyRequest) -> ResolveManyResponse:
         return self._post(routes.RESOLVE_MANY, request, ResolveManyResponse.model_validate_json)
@@ -142,6 +145,10 @@ class ServiceClient:
         path = routes.GRAPH_REPORT.format(key_digest=key_digest)
         return self._post(path, request, ReportResponse.model_validate_json)
 
+    def answered_since(self, moment: float) -> bool:
+        """Whether the service gave any answer that is no outage after ``moment`` (``time.monotonic``)."""
+        return self._answered_at > moment
+
     def healthy(self) -> bool:
         """Whether the service answers that it is alive; never raises for an outage."""
         try:
@@ -166,29 +173,29 @@ class ServiceClient:
                 params=params,
                 content=_pieces(path),
                 headers={"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream"},
-                timeout=httpx.Timeout(STALL_S, connect=CONNECT_S),
+                timeout=_timeout(STALL_S, None),
             )
 
         self._call(send)
 
-    def download(self, digest: str, size_bytes: int, into: Path) -> None:
+    def download(self, digest: str, size_bytes: int, into: Path, *, deadline: float | None = None) -> None:
         """Fetch a blob into a file, going on where a broken connection left it. The caller checks the digest.
 
         Raises:
             RequestRefused: with code not_found where the bytes are gone.
         """
         into.touch()
-        self._call(lambda: self._fetch_rest(digest, size_bytes, into))
+        self._call(lambda: self._fetch_rest(digest, size_bytes, into, deadline), deadline)
 
-    def _fetch_rest(self, digest: str, size_bytes: int, into: Path) -> httpx.Response:
+    def _fetch_rest(self, digest: str, size_bytes: int, into: Path, deadline: float | None) -> httpx.Response:
         have_bytes = into.stat().st_size
         if have_bytes == size_bytes and size_bytes > 0:
             return httpx.Response(200)
         headers = {"Accept-Encoding": "identity"}
         if have_bytes:
             headers |= {"Range": f"bytes={have_bytes}-", "If-Range": f'"{digest}"'}
-        timeout = httpx.Timeout(STALL_S, connect=CONNECT_S)
-        with self._http.stream("GET", routes.BLOB.format(digest=digest), headers=headers, timeout=timeout) as answer:
+        path = routes.BLOB.format(digest=digest)
+        with self._http.stream("GET", path, headers=headers, timeout=_timeout(STALL_S, deadline)) as answer:
             if answer.status_code not in (200, 206):
                 answer.read()
                 return answer
@@ -211,12 +218,23 @@ class ServiceClient:
     def __repr__(self) -> str:
         return f"ServiceClient(url={self.url!r}, holder={self.holder!r})"
 
-    def _post(self, path: str, body: BaseModel, parse: Callable[[bytes], Answer], *, held_s: float = 0.0) -> Answer:
+    def _post(
+        self,
+        path: str,
+        body: BaseModel,
+        parse: Callable[[bytes], Answer],
+        *,
+        held_s: float = 0.0,
+        deadline: float | None = None,
+    ) -> Answer:
         content = body.model_dump_json()
-        timeout = httpx.Timeout(held_s + ANSWER_S, connect=CONNECT_S)
         headers = {"Content-Type": "application/json"}
-        answer = self._call(lambda: self._http.post(path, content=content, headers=headers, timeout=timeout))
-        return self._parsed(answer, parse)
+
+        def send() -> httpx.Response:
+            timeout = _timeout(held_s + ANSWER_S, deadline)
+            return self._http.post(path, content=content, headers=headers, timeout=timeout)
+
+        return self._parsed(self._call(send, deadline), parse)
 
     def _get(self, path: str, parse: Callable[[bytes], Answer], params: dict[str, Any] | None = None) -> Answer:
         return self._parsed(self._call(lambda: self._http.get(path, params=params)), parse)
@@ -230,19 +248,20 @@ class ServiceClient:
                 f"({error.error_count()} faults): is this URL the service's, and of the same version?"
             ) from error
 
-    def _call(self, send: Callable[[], httpx.Response]) -> httpx.Response:
+    def _call(self, send: Callable[[], httpx.Response], deadline: float | None = None) -> httpx.Response:
         """Send, and send again after a broken connection or a busy answer; then raise what it came to."""
         left_s = self._breaker.refused_for_s()
         if left_s is not None:
             raise ServiceUnavailable(f"{self.url} did not answer before; the next try is in {left_s:.1f} s")
         pause_s = FIRST_PAUSE_S
-        for last in (False,) * (TRIES - 1) + (True,):
+        for number in range(1, TRIES + 1):
+            last = number == TRIES
             try:
                 answer = send()
             except httpx.InvalidURL as error:
                 raise ServiceUnavailable(f"{self.url} is no URL of a service: {error}") from error
             except httpx.HTTPError as error:
-                if last:
+                if last or (deadline is not None and time.monotonic() + pause_s >= deadline):
                     self._breaker.failed()
                     raise ServiceUnavailable(f"{self.url} cannot be reached: {_reason(error)}") from error
             else:
@@ -253,9 +272,13 @@ class ServiceClient:
             pause_s *= 2
         raise AssertionError("the last try returns or raises")
 
+    def _answered(self) -> None:
+        self._answered_at = time.monotonic()
+        self._breaker.succeeded()
+
     def _judged(self, answer: httpx.Response) -> httpx.Response:
         if answer.is_success:
-            self._breaker.succeeded()
+            self._answered()
             return answer
         body = _error_body(answer)
         if body is None or answer.status_code >= 500 or answer.status_code == 429:
@@ -263,9 +286,16 @@ class ServiceClient:
                 self._breaker.failed()
             said = body.message if body else f"status {answer.status_code} without an error of graphcache"
             raise ServiceUnavailable(f"{self.url} cannot answer now: {said}")
-        self._breaker.succeeded()
+        self._answered()
         kind = LeaseLost if body.code is ErrorCode.LEASE_EXPIRED else RequestRefused
         raise kind(answer.status_code, body)
+
+
+def _timeout(seconds: float, deadline: float | None) -> httpx.Timeout:
+    """At most ``seconds``, and not beyond the deadline; a fifth of a second is always given."""
+    if deadline is not None:
+        seconds = min(seconds, max(0.2, deadline - time.monotonic()))
+    return httpx.Timeout(seconds, connect=min(CONNECT_S, seconds))
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fakes.client_side import advance_clock, publish, writes
+from fakes.running_service import RunningService
 
 from graphcache_client import (
     CompileAttemptFailed,
@@ -88,7 +89,7 @@ def test_eight_ranks_of_one_node_ask_the_service_once(running, key, tmp_path):
 def test_an_outage_compiles_here_and_says_so_in_one_line(key, store, caplog):
     with (
         ServiceClient(NOWHERE, sleep=lambda s: None) as away,
-        GraphCache(away, store, compile_here=writes(b"x")) as cache,
+        GraphCache(away, store, compile_here=writes(b"x"), patience_s=0) as cache,
     ):
         assert cache.get(key).tier == "compiled"
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -98,7 +99,7 @@ def test_an_outage_compiles_here_and_says_so_in_one_line(key, store, caplog):
 
 
 def test_an_outage_is_never_a_miss(key, store):
-    with ServiceClient(NOWHERE, sleep=lambda s: None) as away, GraphCache(away, store) as cache:
+    with ServiceClient(NOWHERE, sleep=lambda s: None) as away, GraphCache(away, store, patience_s=0) as cache:
         with pytest.raises(ServiceUnavailable, match="cannot be reached"):
             cache.get(key)
         with pytest.raises(ServiceUnavailable):
@@ -201,3 +202,22 @@ def test_a_url_that_is_no_service_is_told_from_a_miss(running, store, key):
         pytest.raises(RequestRefused, match="not_found"),
     ):
         cache.get(key)
+
+
+def test_a_restart_of_the_service_is_waited_out_and_nothing_is_compiled_here(tmp_path, key):
+    running = RunningService(tmp_path / "service")
+    compiled = []
+    try:
+        with ServiceClient(running.url, holder="a") as first:
+            publish(first, key, b"graph", tmp_path)
+        running.kill()
+        with ServiceClient(running.url, sleep=lambda s: None) as service:
+            store = DiskStore(tmp_path / "b")
+            restart = iter([running.start])
+            with GraphCache(
+                service, store, compile_here=writes(b"x", compiled), sleep=lambda s: next(restart, lambda: None)()
+            ) as cache:
+                assert cache.get(key).tier == "service"
+    finally:
+        running.kill()
+    assert compiled == []

@@ -42,7 +42,8 @@ class RunningService:
 
     def start(self) -> None:
         ready = self.folder / f"ready-{uuid4().hex}"
-        command = [sys.executable, "-c", COMMAND, "--port=0", f"--ready-file={ready}"]
+        port = self.url.rpartition(":")[2] or "0"
+        command = [sys.executable, "-c", COMMAND, f"--port={port}", f"--ready-file={ready}"]
         command.append(f"--data-dir={self.folder / 'data'}")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GRAPHCACHE_")} | self._settings
         with (self.folder / "log").open("ab") as log:
