@@ -1,14 +1,19 @@
-"""Which device calls a forward makes, decided from counts alone: bucket, chunks, what to do without a graph.
+"""Which device calls a forward makes, decided from counts alone: bucket, chunks, overflow, tiers, or the host.
 
-Legend: slots of the hot set; the rows of each; the busiest slot decides the bucket.
+Legend: slots of the hot set, in order; the rows of each; the busiest slot needs the largest bucket.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from graphcache_runtime.ladder import Chunk, Ladder
+from graphcache_runtime.costs import Costs
+from graphcache_runtime.ladder import Ladder
 from graphcache_runtime.routing import DeviceCall
+
+TIERS: Final = (2, 4)
+"""Into how many groups of slots a layer's call may be split: each with a bucket, and a graph, of its own size."""
 
 
 class Policy(StrEnum):
@@ -22,6 +27,15 @@ class Policy(StrEnum):
     """Use the buckets that are ready (a larger one, or chunks of a smaller); without any, the host."""
 
 
+class Overflow(StrEnum):
+    """Which calls to make for rows of very different numbers."""
+
+    BUCKET = "bucket"
+    """One call whose bucket holds the busiest slot; chunks above the largest bucket. Every hot row runs on the device."""
+    COST = "cost"
+    """The cheapest: a smaller bucket and the rest on the host, chunks, tiers, or all on the host."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The calls of a forward. ``way`` names how they were chosen; ``lacking`` what was not ready, empty if all was."""
@@ -31,29 +45,85 @@ class Choice:
     lacking: str = ""
 
 
-IsReady = Callable[[int], bool]
-"""Whether every graph of this bucket that the step needs is loaded."""
+IsReady = Callable[[int, int], bool]
+"""``is_ready(slots, bucket)``: whether all graphs of that size that the step needs are there; asks for missing ones."""
 
 
-def choose_calls(slot_rows: Sequence[int], ladder: Ladder, policy: Policy, is_ready: IsReady) -> Choice:
-    """The calls for slots with these rows. No rows: no call."""
-    busiest = max(slot_rows, default=0)
-    if busiest == 0:
-        return Choice((), "no-hot-rows")
-    wished = ladder.chunks(busiest)
-    if policy is Policy.WAIT or not _missing(wished, is_ready):
-        return Choice(_calls(len(slot_rows), ladder, busiest), "bucket" if len(wished) == 1 else "chunks")
-    lacking = f"bucket {wished[0].bucket} not ready"
-    ready = tuple(rung for rung in ladder.rungs if is_ready(rung)) if policy is Policy.READY_BUCKETS else ()
-    if not ready:
-        return Choice((), "host", lacking)
-    return Choice(_calls(len(slot_rows), Ladder(ready), busiest), "ready-buckets", lacking)
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """A layer's way of choosing. ``tiers``: the groups that ``Overflow.COST`` may split a call into."""
+
+    ladder: Ladder
+    policy: Policy = Policy.WAIT
+    overflow: Overflow = Overflow.BUCKET
+    costs: Costs | None = None
+    tiers: tuple[int, ...] = ()
+
+    def choose(self, slot_rows: Sequence[int], is_ready: IsReady) -> Choice:
+        """The calls for slots with these rows. No rows: no call."""
+        busiest = max(slot_rows, default=0)
+        if busiest == 0:
+            return Choice((), "no-hot-rows")
+        wished = self._best(slot_rows, lambda slots, bucket: True)
+        lacking = [call for call in _sizes(wished.calls) if self.policy is not Policy.WAIT and not is_ready(*call)]
+        if not lacking:
+            return wished
+        reason = f"bucket {lacking[0][1]} not ready"
+        if self.policy is Policy.HOST:
+            return Choice((), "host", reason)
+        within = self._best(slot_rows, is_ready)
+        return Choice(within.calls, f"ready-{within.way}" if within.calls else "host", reason)
+
+    def _best(self, slot_rows: Sequence[int], is_usable: IsReady) -> Choice:
+        slots = len(slot_rows)
+        rungs = tuple(rung for rung in self.ladder.rungs if is_usable(slots, rung))
+        if self.overflow is Overflow.BUCKET or self.costs is None:
+            return _whole(slots, Ladder(rungs), max(slot_rows)) if rungs else Choice((), "host")
+        choices = [Choice((), "host"), *_candidates(slot_rows, rungs)]
+        for groups in self.tiers:
+            if slots % groups == 0 and (tiered := _tiered(slot_rows, groups, self.ladder, is_usable)):
+                choices.append(tiered)
+        costs = self.costs
+        return min(choices, key=lambda choice: (cost_s(choice, slot_rows, costs), len(choice.calls)))
 
 
-def _missing(wished: Sequence[Chunk], is_ready: IsReady) -> list[int]:
-    """Asks for every bucket, so that all that are missing are fetched at the same time."""
-    return [bucket for bucket in sorted({chunk.bucket for chunk in wished}) if not is_ready(bucket)]
+def cost_s(choice: Choice, slot_rows: Sequence[int], costs: Costs) -> float:
+    """What the calls cost, and on the host the rows that no call takes."""
+    left = list(slot_rows)
+    device_s = 0.0
+    for call in choice.calls:
+        device_s += costs.device_s(call.slots * call.bucket)
+        for slot in range(call.first_slot, call.first_slot + call.slots):
+            left[slot] -= max(0, min(slot_rows[slot] - call.first_row, call.bucket))
+    return device_s + costs.host_s(sum(rows > 0 for rows in left), sum(left))
 
 
-def _calls(slots: int, ladder: Ladder, busiest: int) -> tuple[DeviceCall, ...]:
-    return tuple(DeviceCall(0, slots, chunk.start, chunk.bucket) for chunk in ladder.chunks(busiest))
+def _whole(slots: int, ladder: Ladder, busiest: int) -> Choice:
+    calls = tuple(DeviceCall(0, slots, chunk.start, chunk.bucket) for chunk in ladder.chunks(busiest))
+    return Choice(calls, "bucket" if len(calls) == 1 else "chunks")
+
+
+def _candidates(slot_rows: Sequence[int], rungs: Iterable[int]) -> Iterable[Choice]:
+    """For each bucket: one call, whose overflow the host runs; and as many calls as hold every row."""
+    slots, busiest = len(slot_rows), max(slot_rows)
+    for rung in rungs:
+        yield Choice((DeviceCall(0, slots, 0, rung),), "bucket" if rung >= busiest else "overflow")
+        if rung < busiest:
+            yield Choice(_whole(slots, Ladder((rung,)), busiest).calls, "chunks")
+
+
+def _tiered(slot_rows: Sequence[int], groups: int, ladder: Ladder, is_usable: IsReady) -> Choice | None:
+    """One call for each group of slots, with the group's own bucket. None where a group has no graph that holds it."""
+    size, calls = len(slot_rows) // groups, []
+    for first in range(0, len(slot_rows), size):
+        busiest = max(slot_rows[first : first + size])
+        bucket = ladder.bucket_for(busiest) if busiest else 0
+        if busiest > ladder.largest or (busiest and not is_usable(size, bucket)):
+            return None
+        if busiest:
+            calls.append(DeviceCall(first, size, 0, bucket))
+    return Choice(tuple(calls), "tiers")
+
+
+def _sizes(calls: Iterable[DeviceCall]) -> list[tuple[int, int]]:
+    return sorted({(call.slots, call.bucket) for call in calls})

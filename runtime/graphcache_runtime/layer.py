@@ -12,15 +12,16 @@ from torch import Tensor
 
 from graphcache_runtime import packing
 from graphcache_runtime.arena import Arena
-from graphcache_runtime.calls import Policy, choose_calls
+from graphcache_runtime.calls import Choice, Chooser
 from graphcache_runtime.graph_table import GraphTable
 from graphcache_runtime.host import HostKernel
 from graphcache_runtime.host_kernels import choose
+from graphcache_runtime.hotset import Replanning, RouterCounts, replanned
 from graphcache_runtime.keys import ExpertKeys
-from graphcache_runtime.ladder import Ladder
+from graphcache_runtime.manifest_plan import Training, planned_keys
 from graphcache_runtime.recompute import PlanMemory
 from graphcache_runtime.residency import UPLOAD_TIMEOUT_S, Residency, wanted
-from graphcache_runtime.routing import PackedRows, Plan, Routing, check_expert_ids, make_plan, slot_rows
+from graphcache_runtime.routing import DeviceCall, PackedRows, Plan, Routing, check_expert_ids, make_plan, slot_rows
 from graphcache_runtime.stats import LayerStats
 from graphcache_runtime.uploader import StackBuffers, Uploader
 from graphcache_runtime.weight_gradients import WeightGradients
@@ -32,11 +33,11 @@ class Shared:
     """What all layers of a model share."""
 
     graphs: GraphTable
-    ladder: Ladder
-    policy: Policy
+    chooser: Chooser
     uploader: Uploader
     arena: Arena
     upload_timeout_s: float = UPLOAD_TIMEOUT_S
+    replanning: Replanning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,10 @@ class HotLayer:
         self.stats = LayerStats()
         self.residency = Residency(name, shared.uploader, shared.upload_timeout_s)
         self.plans = PlanMemory()
+        self.counts = RouterCounts(experts)
         self._kernel: HostKernel | None = None
         self._device: torch.device | None = None
+        self._counted = 0
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
@@ -75,22 +78,42 @@ class HotLayer:
         check_expert_ids(index_TK, self.experts, self.name)
         routing = Routing(index_TK, self.experts)
         rows = slot_rows(routing, self.hot)
-        choice = choose_calls(rows, self.shared.ladder, self.shared.policy, lambda b: self._is_ready(b, backward))
-        if choice.calls and self._stack(self.hot, gate_up, down, choice.calls[0].bucket) is None:
-            choice = type(choice)((), "host", "upload late")
+        choice = self.shared.chooser.choose(rows, lambda slots, bucket: self._is_ready(slots, bucket, backward))
+        if choice.calls and self._stack(choice.calls[0], gate_up, down) is None:
+            choice = Choice((), "host", "upload late")
         plan = make_plan(routing, self.hot, choice.calls, choice.way)
         self._count(plan, rows, routing, choice.lacking)
         return plan
 
-    def _is_ready(self, bucket: int, backward: Kind | None) -> bool:
+    def prefetch(self, gate_up: Tensor, down: Tensor) -> None:
+        """Start the upload that the next plan would wait for, if there is one."""
+        if self._device is not None:
+            self.residency.prefetch(wanted(self.hot, gate_up, down, self._device))
+
+    def _is_ready(self, slots: int, bucket: int, backward: Kind | None) -> bool:
         kinds = [Kind.EXPERTS_FORWARD] if backward is None else [Kind.EXPERTS_FORWARD, backward]
-        graphs = [self.shared.graphs.try_get(self.keys.key(kind, len(self.hot), bucket)) for kind in kinds]
+        graphs = [self.shared.graphs.try_get(self.keys.key(kind, slots, bucket)) for kind in kinds]
         return all(graph is not None for graph in graphs)
 
-    def _stack(self, hot: Sequence[int], gate_up: Tensor, down: Tensor, bucket: int) -> StackBuffers | None:
+    def _stack(self, call: DeviceCall, gate_up: Tensor, down: Tensor) -> StackBuffers | None:
         if self._device is None:
-            self._device = self.shared.graphs.get(self.keys.key(Kind.EXPERTS_FORWARD, len(hot), bucket)).device
-        return self.residency.ensure(wanted(hot, gate_up, down, self._device))
+            key = self.keys.key(Kind.EXPERTS_FORWARD, call.slots, call.bucket)
+            self._device = self.shared.graphs.get(key).device
+        return self.residency.ensure(wanted(self.hot, gate_up, down, self._device))
+
+    def observe(self, index_TK: Tensor, gate_up: Tensor, down: Tensor) -> None:
+        """Count what the router chose in a training forward, and every so often choose the hot set anew."""
+        check_expert_ids(index_TK, self.experts, self.name)
+        self.counts.add(Routing(index_TK, self.experts).counts_E)
+        self._counted += 1
+        replanning = self.shared.replanning
+        if replanning is None or not replanning.every or self._counted % replanning.every:
+            return
+        upload_bytes = len(self.hot) * (gate_up[0].numel() + down[0].numel()) * gate_up.element_size()
+        hot = replanned(self.hot, self.counts.summed_over_ranks(), replanning, upload_bytes)
+        if hot != self.hot:
+            self.hot = hot
+            self.stats.replans += 1
 
     def _count(self, plan: Plan, rows: Sequence[int], routing: Routing, lacking: str) -> None:
         stats, hot_rows = self.stats, plan.hot_rows
@@ -195,13 +218,10 @@ class HotLayer:
             self._kernel = choose(gate_up, down, self.shared.arena)
         return self._kernel
 
-    def graph_keys(self, kinds: Sequence[Kind], largest_rows: int) -> list[GraphKey]:
-        """The keys that inputs of up to ``largest_rows`` tokens can ask for."""
-        return [
-            self.keys.key(kind, len(self.hot), bucket)
-            for bucket in self.shared.ladder.up_to(largest_rows).rungs
-            for kind in kinds
-        ]
+    def planned_keys(self, tokens: int, training: Training | None) -> list[GraphKey]:
+        """Every key that calls of up to ``tokens`` tokens can ask for."""
+        chooser = self.shared.chooser
+        return planned_keys(self.keys, len(self.hot), chooser.ladder, tokens, training, chooser.tiers)
 
 
 def _slots(stack: StackBuffers, first: int, slots: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from fakes.dense_reference import Problem, Result
 from fakes.torch_graphs import VERSION, TorchGraphs
 from graphcache_runtime.arena import Arena
 from graphcache_runtime.autograd import backward_kind, run_layer
-from graphcache_runtime.calls import Policy
+from graphcache_runtime.calls import Chooser
 from graphcache_runtime.graph_table import GraphTable
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
@@ -21,13 +21,15 @@ def layer_for(
     p: Problem, hot: Sequence[int], *, graphs: Any = None, ladder: Ladder = LADDERS["packed"], **shared: Any
 ) -> HotLayer:
     """A layer of the problem's shapes. ``graphs``: a loader or a table; eager graphs otherwise."""
+    own = {name: shared.pop(name) for name in ("policy", "overflow", "costs", "tiers") if name in shared}
+    chooser = Chooser(ladder, **own)
     graphs = TorchGraphs() if graphs is None else graphs
     table = graphs if isinstance(graphs, GraphTable) else GraphTable(graphs)
     experts, h, f = p.down.shape
-    settings: dict[str, Any] = {"policy": Policy.WAIT, "uploader": Uploader(), "arena": Arena()} | shared
+    settings: dict[str, Any] = {"uploader": Uploader(), "arena": Arena()} | shared
     return HotLayer(
         "layers.0.mlp.experts", experts, ExpertKeys(VERSION, h, f, p.down.dtype), hot,
-        Shared(table, ladder, **settings),
+        Shared(table, chooser, **settings),
     )
 
 

@@ -155,5 +155,5 @@ def test_counts_and_shares_of_a_forward_add_up() -> None:
     run(layer, p)
     stats = layer.stats
     assert stats.hot_rows + stats.host_rows == stats.rows == 66
-    assert stats.padded_rows == 3 * layer.shared.ladder.bucket_for(max(stats.busiest))
+    assert stats.padded_rows == 3 * layer.shared.chooser.ladder.bucket_for(max(stats.busiest))
     assert stats.routed.total() == 66

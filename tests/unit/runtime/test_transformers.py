@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from graphcache_runtime import UnsupportedExperts, enable, moe_stats
-from graphcache_runtime.moe import MoeHandle
+from graphcache_runtime.handle import MoeHandle
 
 IDS = token_ids(24)
 
