@@ -1,6 +1,7 @@
 """The application: settings in, an ASGI application out.
 
-    Starlette -> BlobRoute (bytes, bare) -> Edge (id, limits, log) -> FastAPI's endpoints (JSON)
+    Application -> BlobRoute (bytes, bare)
+                -> Edge (id, limits, log) -> FastAPI's endpoints (JSON)
 """
 
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import structlog
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from graphcache_service import background
 from graphcache_service.api import (
@@ -57,6 +59,18 @@ ENDPOINTS = (
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 401, 403, 404, 405, 409, 413, 422, 500, 503, 507)
 }
+
+
+class Application(FastAPI):
+    """FastAPI, but blobs do not pass through its layers: those cost more than a small blob itself."""
+
+    blobs: BlobRoute
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(BlobRoute.PREFIX):
+            await self.blobs(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def open_services(settings: Settings) -> Services:
@@ -109,13 +123,11 @@ def create_app(settings: Settings) -> FastAPI:
         await uploads.close()
         await close_services(services)
 
-    app = FastAPI(title="graphcache", version=VERSION, lifespan=lifespan, responses=ERRORS)
+    app = Application(title="graphcache", version=VERSION, lifespan=lifespan, responses=ERRORS)
     app.state.services = services
     for endpoint in ENDPOINTS:
         app.include_router(endpoint.router)
     errors.install(app)
     app.add_middleware(Edge, settings=settings)
-    app.add_middleware(
-        BlobRoute, services=services, downloads=Downloads(services, drop_lost_blob), uploads=uploads
-    )
+    app.blobs = BlobRoute(services, Downloads(services, drop_lost_blob), uploads)
     return app

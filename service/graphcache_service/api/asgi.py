@@ -5,16 +5,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from graphcache_service.api.errors import ErrorAnswer, error_answer, new_request_id
-from graphcache_service.core.errors import InvalidRequest, ServiceError
+import structlog
+
+from graphcache_service.api.errors import ErrorAnswer, error_answer, internal_answer, new_request_id
+from graphcache_service.core.errors import InvalidRequest, Later, ServiceError
 from graphcache_service.core.uploads import UploadCut
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 RawHeaders = list[tuple[bytes, bytes]]
+
+log = structlog.get_logger()
 
 CLOSE: Final = (b"connection", b"close")
 LINGER_BYTES: Final = 1 << 20
@@ -105,13 +108,11 @@ class AsgiRequest:
             await self._linger()
         await self.send(b"", more=False)
 
-    async def refuse(self, error: ServiceError) -> None:
-        """Answers with an error, in the one shape of errors."""
-        await self.answer_error(error_answer(error, new_request_id()))
-
-    async def answer_error(self, error: ErrorAnswer) -> None:
-        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in error.headers.items()]
-        await self.answer(error.status, [*headers, (b"content-type", b"application/json")], error.content())
+    async def refuse(self, error: Exception) -> None:
+        """Answers with an error, in the one shape of errors. What nobody expected goes to the log with its trace."""
+        answer = _error_answer(error, self.path)
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+        await self.answer(answer.status, [*headers, (b"content-type", b"application/json")], answer.content())
 
     def _unread_bytes(self) -> int:
         if self.method != "PUT":
@@ -130,3 +131,13 @@ class AsgiRequest:
                         return
         except (TimeoutError, UploadCut):
             return
+
+
+def _error_answer(error: Exception, path: str) -> ErrorAnswer:
+    request_id = new_request_id()
+    if not isinstance(error, ServiceError):
+        log.error("failed", request_id=request_id, path=path, exc_info=error)
+        return internal_answer(request_id)
+    if isinstance(error, Later):
+        log.warning("refused", request_id=request_id, path=path, message=error.message)
+    return error_answer(error, request_id)

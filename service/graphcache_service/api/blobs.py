@@ -15,18 +15,17 @@ from contextlib import aclosing
 from typing import Final
 
 from graphcache_service import metrics
-from graphcache_service.api.asgi import ASGIApp, AsgiRequest, RawHeaders, Receive, Scope, Send
+from graphcache_service.api.asgi import AsgiRequest, RawHeaders, Receive, Scope, Send
 from graphcache_service.api.blob_uploads import put_blob
 from graphcache_service.api.byte_ranges import ByteRange, has_already, wanted_range
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.downloads import Downloads, ReadableBlob
-from graphcache_service.core.errors import InvalidRequest, MethodNotAllowed, RangeNotSatisfiable, ServiceError
+from graphcache_service.core.errors import InvalidRequest, MethodNotAllowed, RangeNotSatisfiable
 from graphcache_service.core.services import Services
 from graphcache_service.core.uploads import Uploads
 from graphcache_wire import routes
 from graphcache_wire.base import is_sha256
 
-PREFIX: Final = routes.BLOB.format(digest="")
 METHODS: Final = ("GET", "HEAD", "PUT")
 CACHING: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 """Bytes named by their digest never change. Private: a shared cache would hand them out without asking for a token."""
@@ -38,24 +37,22 @@ CONDITIONS: Final = frozenset({b"range", b"if-none-match", ACCEL_HEADER})
 
 
 class BlobRoute:
-    """The blobs of one service process, as an ASGI middleware: every other path goes on to ``app``."""
+    """The blobs of one service process: an ASGI application for the paths that begin with ``PREFIX``."""
 
-    def __init__(self, app: ASGIApp, services: Services, downloads: Downloads, uploads: Uploads) -> None:
-        self._app = app
+    PREFIX: Final = routes.BLOB.format(digest="")
+
+    def __init__(self, services: Services, downloads: Downloads, uploads: Uploads) -> None:
         self._tokens = services.tokens
         self._settings = services.settings
         self._downloads = downloads
         self._uploads = uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
-            await self._app(scope, receive, send)
-            return
         request = AsgiRequest(scope, receive, send)
         began = time.perf_counter()
         try:
-            await self._serve(request, request.path[len(PREFIX) :])
-        except ServiceError as error:
+            await self._serve(request, request.path[len(self.PREFIX) :])
+        except Exception as error:
             if request.status:
                 # A part of the blob is out: only a broken connection still tells the client that it is not whole.
                 raise

@@ -30,6 +30,7 @@ class FolderBlobs(BlobStore):
     def __init__(self, root: Path, *, durable: bool = True) -> None:
         self.root = root
         self.durable = durable
+        self._root_text = str(root)
         with typed_os_errors("open its folder"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             root.chmod(0o700)
@@ -65,7 +66,7 @@ class FolderBlobs(BlobStore):
 
     def unchanged(self, digest: str, identity: object) -> bool:
         try:
-            return _identity(self._path(digest)) == identity
+            return _identity(f"{self._root_text}/{digest[:2]}/{digest}") == identity
         except OSError:
             return False
 
@@ -147,9 +148,9 @@ class FolderBlobs(BlobStore):
         return blobs
 
 
-def _identity(path: Path) -> tuple[int, int, int, int]:
+def _identity(path: Path | str) -> tuple[int, int, int, int]:
     """Device, inode, size and time of change: two files that agree in these are one, and uncut."""
-    status = path.stat()
+    status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
