@@ -31,7 +31,7 @@ class Overflow(StrEnum):
     """Which calls to make for rows of very different numbers."""
 
     BUCKET = "bucket"
-    """One call whose bucket holds the busiest slot; chunks above the largest bucket. Every hot row runs on the device."""
+    """One call whose bucket holds the busiest slot; chunks above the largest bucket. Every hot row runs hot."""
     COST = "cost"
     """The cheapest: a smaller bucket and the rest on the host, chunks, tiers, or all on the host."""
 

@@ -74,6 +74,7 @@ def main(path: str) -> None:
             hot_sets=hot_sets,
             training="lora",
             ladder=Ladder(config.ladder),
+            policy="wait",
         )
         steps = train(model, handle, text)
         trained = handle.stats()
