@@ -13,7 +13,8 @@ import structlog
 import typer
 import uvicorn
 
-from graphcache_service.app import create_app
+from graphcache_service.api.hot_protocol import hot_protocol
+from graphcache_service.app import Application, create_app
 from graphcache_service.core.services import Services
 from graphcache_service.logs import configure_logs
 from graphcache_service.settings import Settings
@@ -80,10 +81,10 @@ def url_of(listening: socket.socket, host: str) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def server_options(settings: Settings) -> dict[str, Any]:
+def server_options(settings: Settings, app: Application) -> dict[str, Any]:
     """How uvicorn runs: the fast loop and parser, our logs instead of its own."""
     return {
-        "loop": "uvloop", "http": "httptools", "ws": "none", "proxy_headers": False,
+        "loop": "uvloop", "http": hot_protocol(app.blobs), "ws": "none", "proxy_headers": False,
         "lifespan": "on", "access_log": False, "log_config": None,
         "server_header": False, "date_header": False, "timeout_graceful_shutdown": int(settings.stop_grace_s),
         "timeout_keep_alive": 75,
@@ -100,7 +101,7 @@ async def run(settings: Settings, ready_file: Path | None = None) -> None:
     configure_logs(settings.log_level, settings.log_format)
     app = create_app(settings)
     listening = listen(settings.host, settings.port)
-    config = uvicorn.Config(app, **server_options(settings))
+    config = uvicorn.Config(app, **server_options(settings, app))
     server = Server(config, app.state.services, url_of(listening, settings.host), ready_file)
     try:
         await server.serve(sockets=[listening])

@@ -19,7 +19,7 @@ from graphcache_service.api.asgi import AsgiRequest, RawHeaders, Receive, Scope,
 from graphcache_service.api.blob_uploads import put_blob
 from graphcache_service.api.byte_ranges import ByteRange, has_already, wanted_range
 from graphcache_service.core.callers import Caller
-from graphcache_service.core.downloads import Downloads, ReadableBlob
+from graphcache_service.core.downloads import Downloads, HotBlob, ReadableBlob
 from graphcache_service.core.errors import InvalidRequest, MethodNotAllowed, RangeNotSatisfiable
 from graphcache_service.core.services import Services
 from graphcache_service.core.uploads import Uploads
@@ -46,6 +46,15 @@ class BlobRoute:
         self._settings = services.settings
         self._downloads = downloads
         self._uploads = uploads
+
+    def hot(self, authorization: str | None, digest: str) -> HotBlob | None:
+        """A small blob that is in memory, for a caller who is remembered; never waits.
+
+        Raises:
+            Unauthenticated: no token where one is needed, or no token's form.
+        """
+        caller = self._tokens.remembered(authorization)
+        return self._downloads.hot(caller, digest) if caller is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = AsgiRequest(scope, receive, send)
@@ -77,7 +86,7 @@ class BlobRoute:
         plain = not request.query and request.headers.keys().isdisjoint(CONDITIONS)
         hot = self._downloads.hot(caller, digest) if plain else None
         if hot is not None:
-            await request.start(200, _whole(hot))
+            await request.start(200, whole_headers(digest, hot.size_bytes))
             await request.send(hot.bytes, more=False)
         elif self._settings.x_accel_prefix is not None and request.has(ACCEL_HEADER):
             await self._let_proxy_send(request, caller, _checked(digest), self._settings.x_accel_prefix)
@@ -88,7 +97,7 @@ class BlobRoute:
 
     async def _head(self, request: AsgiRequest, caller: Caller, digest: str) -> None:
         blob = await self._downloads.open(caller, _checked(digest), counts=False)
-        await request.start(200, _whole(blob))
+        await request.start(200, whole_headers(digest, blob.size_bytes))
         await request.send(b"", more=False)
 
     async def _send(self, request: AsgiRequest, blob: ReadableBlob) -> None:
@@ -98,7 +107,10 @@ class BlobRoute:
             await request.send(b"", more=False)
             return
         wanted = _range_of(request, blob)
-        await request.start(200 if wanted is None else 206, _whole(blob) if wanted is None else _part(blob, wanted))
+        if wanted is None:
+            await request.start(200, whole_headers(blob.digest, blob.size_bytes))
+        else:
+            await request.start(206, _part(blob, wanted))
         await self._send_bytes(request, blob, wanted or ByteRange(0, blob.size_bytes))
 
     async def _send_bytes(self, request: AsgiRequest, blob: ReadableBlob, wanted: ByteRange) -> None:
@@ -157,9 +169,10 @@ def _range_of(request: AsgiRequest, blob: ReadableBlob) -> ByteRange | None:
     return wanted
 
 
-def _whole(blob: ReadableBlob) -> RawHeaders:
-    length = (b"content-length", b"%d" % blob.size_bytes)
-    return [length, (b"etag", b'"%b"' % blob.digest.encode()), KIND, CACHING, ACCEPTS_RANGES]
+def whole_headers(digest: str, size_bytes: int) -> RawHeaders:
+    """The headers of a whole blob."""
+    length = (b"content-length", b"%d" % size_bytes)
+    return [length, (b"etag", b'"%b"' % digest.encode()), KIND, CACHING, ACCEPTS_RANGES]
 
 
 def _part(blob: ReadableBlob, wanted: ByteRange) -> RawHeaders:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from graphcache_service.blobs.base import OpenBlob
 from graphcache_service.blobs.errors import BlobDamaged
@@ -32,8 +32,9 @@ LostBlob = Callable[[Services, str], Awaitable[object]]
 """Told of a blob that artifacts name and the store has lost: drops the entry, so that the graph is compiled anew."""
 
 
-ReadableBlob = OpenBlob
-"""A blob to read from, as the API knows it."""
+ReadableBlob: TypeAlias = OpenBlob
+HotBlob: TypeAlias = MemoryBlob
+"""Blobs as the API knows them, which imports nothing of ``blobs``."""
 
 
 class Downloads:
