@@ -1,6 +1,7 @@
 """How alembic runs: on the connection and in the transaction that the service gives it."""
 
 from alembic import context
+
 from graphcache_service.db.models import Base
 
 connection = context.config.attributes.get("connection")

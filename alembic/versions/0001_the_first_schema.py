@@ -20,6 +20,15 @@ def upgrade() -> None:
         sa.CheckConstraint("size_bytes >= 0", name=op.f("ck_blobs_size")),
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_blobs")),
     )
+    op.create_index("ix_blobs_created", "blobs", ["created_at"], unique=False)
+    op.create_index(
+        "ix_blobs_doomed",
+        "blobs",
+        ["doomed_at"],
+        unique=False,
+        sqlite_where=sa.text("doomed_at IS NOT NULL"),
+        postgresql_where=sa.text("doomed_at IS NOT NULL"),
+    )
     op.create_table(
         "clock",
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
@@ -81,6 +90,14 @@ def upgrade() -> None:
         sa.CheckConstraint("scope IN ('read', 'compile', 'admin')", name=op.f("ck_tokens_scope")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tokens")),
         sa.UniqueConstraint("token_sha256", name=op.f("uq_tokens_token_sha256")),
+    )
+    op.create_table(
+        "totals",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("blobs", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("blob_bytes", sa.BigInteger(), server_default="0", nullable=False),
+        sa.CheckConstraint("id = 1", name=op.f("ck_totals_one_row")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_totals")),
     )
     op.create_table(
         "uploads",
@@ -301,6 +318,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("artifact_id", "owner", name=op.f("uq_reports_artifact_id_owner")),
     )
     op.execute("INSERT INTO clock (id, offset_s) VALUES (1, 0)")
+    op.execute("INSERT INTO totals (id, blobs, blob_bytes) VALUES (1, 0, 0)")
 
 
 def downgrade() -> None:
@@ -347,6 +365,7 @@ def downgrade() -> None:
     op.drop_index("ix_uploads_expiry", table_name="uploads")
     op.drop_index("ix_uploads_compile", table_name="uploads")
     op.drop_table("uploads")
+    op.drop_table("totals")
     op.drop_table("tokens")
     op.drop_index("ix_manifests_name", table_name="manifests")
     op.drop_table("manifests")
@@ -356,4 +375,11 @@ def downgrade() -> None:
     op.drop_index("ix_evictions_at", table_name="evictions")
     op.drop_table("evictions")
     op.drop_table("clock")
+    op.drop_index(
+        "ix_blobs_doomed",
+        table_name="blobs",
+        sqlite_where=sa.text("doomed_at IS NOT NULL"),
+        postgresql_where=sa.text("doomed_at IS NOT NULL"),
+    )
+    op.drop_index("ix_blobs_created", table_name="blobs")
     op.drop_table("blobs")

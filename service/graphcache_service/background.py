@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from graphcache_service.core import maintenance
 from graphcache_service.core.errors import ServiceError
 from graphcache_service.core.flush import flush
 from graphcache_service.core.services import Services
@@ -34,6 +35,7 @@ def start(services: Services) -> list[asyncio.Task[None]]:
     works = {
         "listen": listen(services.database, services.process_id, waiters.wake, lambda: waiters.held > 0),
         "sweep": every(settings.sweep_interval_s, "sweep", sweeper.sweep),
+        "maintain": every(maintenance.EVERY_S, "maintain", maintenance.Maintenance(services).round),
         "flush": every(settings.usage_flush_s, "flush", lambda: flush(services)),
     }
     return [asyncio.create_task(work, name=name) for name, work in works.items()]

@@ -1,17 +1,29 @@
 """Commands of the service, which the command line finds by their entry points."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from graphcache_service.core.callers import DEFAULT_NAMESPACE, OPEN_CALLER, Scope
+from graphcache_service.core.errors import ServiceError
+from graphcache_service.core.services import Services
 from graphcache_service.settings import Settings, SettingsError, load_settings
+
+Result = TypeVar("Result")
 
 Config = Annotated[Path | None, typer.Option(help="A TOML file of settings.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the SQLite file and the blobs.")]
 DatabaseUrl = Annotated[str | None, typer.Option(help="sqlite:///path or postgresql://user@host/name.")]
 BlobStoreOption = Annotated[str | None, typer.Option("--blob-store", help="A folder or s3://blob_bucket/prefix.")]
+
+
+def _ended(message: str) -> typer.Exit:
+    typer.echo(f"graphcache: {message}", err=True)
+    return typer.Exit(2)
 
 
 def settings_or_exit(config: Path | None, **given: Any) -> Settings:
@@ -22,9 +34,23 @@ def settings_or_exit(config: Path | None, **given: Any) -> Settings:
         raise _ended(str(error)) from error
 
 
-def _ended(message: str) -> typer.Exit:
-    typer.echo(f"graphcache: {message}", err=True)
-    return typer.Exit(2)
+def with_services(settings: Settings, work: Callable[[Services], Awaitable[Result]]) -> Result:
+    """Run ``work`` on the database and store of a service, which may serve meanwhile."""
+    from graphcache_service.app import close_services, open_services
+    from graphcache_service.db.migrate import migrate
+
+    async def run() -> Result:
+        services = open_services(settings)
+        try:
+            await migrate(services.database)
+            return await work(services)
+        finally:
+            await close_services(services)
+
+    try:
+        return asyncio.run(run())
+    except (ServiceError, SettingsError, OSError) as error:
+        raise _ended(str(error)) from error
 
 
 def serve(
@@ -48,8 +74,7 @@ def serve(
         config, host=host, port=port, data_dir=data_dir, database_url=database_url, blob_store=blob_store,
         allow_open=allow_open, log_level=log_level, log_format=log_format,
     )
-    # Imported here, so that the help and the other commands do not load the whole service.
-    from graphcache_service.core.errors import ServiceError
+    # Imported here, so that the help and the other commands do not load the server.
     from graphcache_service.serving import loop_factory, run
 
     try:
@@ -57,3 +82,142 @@ def serve(
             runner.run(run(settings, ready_file))
     except (ServiceError, SettingsError, OSError) as error:
         raise _ended(str(error)) from error
+
+
+def fsck(
+    config: Config = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    blob_store: BlobStoreOption = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every blob again and hash it.")] = False,
+    mend: Annotated[
+        bool, typer.Option("--mend", help="Queue graphs whose bytes are bad again, and remove bytes without a row.")
+    ] = False,
+) -> None:
+    """Check that rows and bytes agree. Ends with 1 where they did not, and were not mended."""
+    from graphcache_service.core.fsck import fsck as check
+
+    settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
+    found = with_services(settings, lambda services: check(services, deep=deep, mend=mend))
+    typer.echo(f"checked {found.checked} blobs")
+    lists = {
+        "row without bytes": found.rows_without_bytes, "wrong bytes": found.wrong_bytes,
+        "bytes without a row": found.bytes_without_rows,
+    }
+    for what, digests in lists.items():
+        for digest in digests:
+            typer.echo(f"{what}: {digest}")
+    if found.totals_wrong:
+        typer.echo("the totals were wrong")
+    typer.echo("clean" if found.clean() else "mended" if mend else "not clean: run again with --mend")
+    if not found.clean() and not mend:
+        raise typer.Exit(1)
+
+
+def evict(
+    config: Config = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    blob_store: BlobStoreOption = None,
+    room_bytes: Annotated[int, typer.Option(min=0, help="Make room for this many more bytes.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Evict down to the quota, the least valuable graphs first; never what is pinned or was used just now."""
+    from graphcache_service.core import eviction
+    from graphcache_service.db.eviction import Candidate
+
+    settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
+    if settings.quota_bytes is None and settings.quota_blobs is None:
+        raise _ended("no quota is set: give quota_bytes or quota_blobs in the settings")
+
+    async def work(services: Services) -> list[Candidate]:
+        victims = await eviction.what_would_go(services, OPEN_CALLER, room_bytes)
+        if not dry_run:
+            await eviction.evict(services, victims)
+        return victims
+
+    victims = with_services(settings, work)
+    for victim in victims:
+        typer.echo(f"{victim.blob}  {victim.size_bytes} bytes, {victim.compile_s:.0f} s of compile")
+    total_bytes = sum(victim.size_bytes for victim in victims)
+    typer.echo(f"{'would evict' if dry_run else 'evicted'} {len(victims)} blobs, {total_bytes} bytes")
+
+
+def quarantine(
+    producer: Annotated[str, typer.Argument(help="The name under which it published, as GET /v1/graphs shows.")],
+    since: Annotated[datetime, typer.Option(help="Everything it published since this time (UTC).")],
+    config: Config = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    blob_store: BlobStoreOption = None,
+) -> None:
+    """Take everything that one producer published since a time out of service; it is compiled anew."""
+    from graphcache_service.core.reports import quarantine_producer
+
+    settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
+    since_s = since.replace(tzinfo=UTC).timestamp()
+    count = with_services(
+        settings, lambda services: quarantine_producer(services, OPEN_CALLER, producer, since_s)
+    )
+    typer.echo(f"quarantined {count} graphs of {producer}")
+
+
+token = typer.Typer(help="Make, list and revoke the tokens of the service.", no_args_is_help=True)
+
+
+@token.command("create")
+def token_create(
+    name: Annotated[str, typer.Argument(help="Whose token it is; shown in the list.")],
+    scope: Annotated[str, typer.Option(help="read, compile or admin; each contains those before it.")] = "read",
+    namespace: Annotated[str, typer.Option(help="The namespace that it writes to.")] = DEFAULT_NAMESPACE,
+    reads: Annotated[list[str] | None, typer.Option(help="A namespace that it reads beside its own.")] = None,
+    days: Annotated[float | None, typer.Option(min=0, help="Days until it expires. Default: never.")] = None,
+    config: Config = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a token and print it. Only its hash is stored: this is the one time that it is shown."""
+    from graphcache_service.core.tokens import create_token
+
+    settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url)
+    made = with_services(settings, lambda services: create_token(
+        services.database, name=name, scope=_scope(scope), namespace=namespace, reads=reads or [], days=days
+    ))
+    typer.echo(made)
+
+
+@token.command("list")
+def token_list(config: Config = None, data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+    """List all tokens; the tokens themselves are not stored."""
+    from graphcache_service.core.tokens import list_tokens
+
+    settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url)
+    for one in with_services(settings, lambda services: list_tokens(services.database)):
+        state = "revoked" if one.revoked_at else f"expires {one.expires_at:%Y-%m-%d}" if one.expires_at else "live"
+        reads = f" reads {','.join(one.reads)}" if one.reads else ""
+        typer.echo(f"{one.token_id}  {one.name}  {one.scope}  {one.namespace}{reads}  {state}")
+
+
+@token.command("revoke")
+def token_revoke(
+    id_or_name: Annotated[str, typer.Argument(help="The id or name that the list shows.")],
+    config: Config = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Revoke tokens; every replica refuses them within seconds."""
+    from graphcache_service.core.tokens import revoke_token
+
+    settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url)
+    count = with_services(settings, lambda services: revoke_token(services.database, id_or_name))
+    if count == 0:
+        raise _ended(f"no live token with the id or name {id_or_name!r}")
+    typer.echo(f"revoked {count}")
+
+
+def _scope(text: str) -> Scope:
+    match text:
+        case "read" | "compile" | "admin":
+            return text
+        case _:
+            raise _ended(f"no scope {text!r}: use read, compile or admin")

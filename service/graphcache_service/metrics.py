@@ -14,7 +14,7 @@ REQUEST_S = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 COMPILE_S = Histogram(
-    "graphcache_compile_seconds", "Seconds of the compiles that were published here.", ["kind"], registry=REGISTRY,
+    "graphcache_compile_seconds", "Seconds of the compiles that were published here.", ["toolchain"], registry=REGISTRY,
     buckets=(1, 5, 15, 30, 60, 120, 300, 600, 900, 1_200, 1_800, 2_700, 3_600, 7_200),
 )
 WAIT_S = Histogram(

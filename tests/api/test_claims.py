@@ -4,6 +4,8 @@ import asyncio
 
 from fakes.replica import NODE, OTHER, WORKER, Replica, key
 
+from graphcache_service.db import clock
+
 BAKED = {"mode": "baked", "weights": "0" * 64}
 
 
@@ -61,8 +63,7 @@ async def test_many_workers_get_different_compiles(service: Replica) -> None:
 
 async def test_waiting_worker_wakes_when_something_is_queued(service: Replica) -> None:
     waiting = asyncio.create_task(service.claim(wait_s=30.0))
-    while not service.services.waiters.held:
-        await asyncio.sleep(0)
+    await service.until_held(1)
     await service.resolve(key(), NODE)
     lease = await waiting
     assert lease is not None
@@ -72,8 +73,6 @@ async def test_waiting_worker_wakes_when_something_is_queued(service: Replica) -
 async def test_claim_takes_over_an_expired_lease(service: Replica) -> None:
     lease = await service.granted(key())
     async with service.services.database.write() as session:
-        from graphcache_service.db import clock
-
         await clock.advance(session, lease["ttl_s"])
     taken = await service.claim()
     assert taken is not None

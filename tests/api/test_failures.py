@@ -1,5 +1,7 @@
 """Failure classes: what is kept, what is tried again, and when."""
 
+import asyncio
+
 import pytest
 from fakes.replica import OTHER, Replica, key
 
@@ -76,8 +78,6 @@ async def test_out_of_memory_is_offered_only_alone_or_with_more_memory(service: 
 
 
 async def test_waiter_is_told_of_the_failure(service: Replica) -> None:
-    import asyncio
-
     lease = await service.granted(key())
     waiting = asyncio.create_task(service.resolve(key(), OTHER, wait_s=30.0))
     await asyncio.sleep(0)

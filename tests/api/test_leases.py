@@ -3,6 +3,7 @@
 import asyncio
 
 from fakes.replica import NODE, OTHER, WORKER, Replica, key
+
 from graphcache_service.core.sweeper import extend_leases_by_outage
 from graphcache_service.db import clock
 
@@ -83,8 +84,7 @@ async def test_waiter_wakes_when_the_holder_publishes(service: Replica) -> None:
 async def test_waiter_that_can_compile_takes_over_when_the_lease_expires(service: Replica) -> None:
     lease = await service.granted(key())
     waiting = asyncio.create_task(service.resolve(key(), OTHER, wait_s=30.0, can_compile=True))
-    while not service.services.waiters.held:
-        await asyncio.sleep(0)
+    await service.until_held(1)
     await service.pass_time(lease["ttl_s"])
     assert (await waiting)["state"] == "granted"
 

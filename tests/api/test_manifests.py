@@ -3,6 +3,10 @@
 import json
 
 from fakes.replica import NODE, OTHER, Replica, key
+from sqlalchemy import text
+
+from graphcache_service.core import manifests
+from graphcache_service.core.callers import OPEN_CALLER
 
 
 async def post(service: Replica, name: str, *buckets: int, **fields: object) -> dict[str, object]:
@@ -51,13 +55,19 @@ async def test_expected_time_comes_from_compiles_of_the_same_kind(service: Repli
 
 async def test_events_tell_every_change_until_done(service: Replica) -> None:
     status = await post(service, "job", 8)
-    states = []
-    async with service.http.stream("GET", f"/v1/manifests/{status['id']}/events") as stream:
-        await service.publish(key(8))
-        async for line in stream.aiter_lines():
-            if line.startswith("data: "):
-                states.append(json.loads(line[6:])["ready"])
-    assert states[-1] == 1
+    events = manifests.events(service.services, OPEN_CALLER, str(status["id"]))
+    assert (await anext(events)).queued == 1
+    await service.publish(key(8))
+    assert [event.ready async for event in events] == [1]
+
+
+async def test_events_are_server_sent(service: Replica) -> None:
+    await service.publish(key(8))
+    status = await post(service, "job", 8)
+    response = await service.http.get(f"/v1/manifests/{status['id']}/events")
+    assert response.headers["content-type"].startswith("text/event-stream")
+    name, data = response.text.strip().split("\n")
+    assert (name, json.loads(data.removeprefix("data: "))["done"]) == ("event: status", True)
 
 
 async def test_resolve_many_says_what_stands_and_queues_the_rest(service: Replica) -> None:
@@ -90,8 +100,6 @@ async def test_list_pages_and_filters(service: Replica) -> None:
 async def test_ready_graph_costs_no_write(service: Replica) -> None:
     await service.publish(key(8))
     async with service.services.database.read() as session:
-        from sqlalchemy import text
-
         count = text(
             "PRAGMA data_version" if service.services.database.dialect == "sqlite"
             else "SELECT xact_commit * 0 + (SELECT count(*) FROM usage_counts) FROM pg_stat_database LIMIT 1"

@@ -3,6 +3,9 @@
 import asyncio
 
 from fakes.replica import NODE, OTHER, Replica, key, sha256
+from sqlalchemy import select
+
+from graphcache_service.db.models import ArtifactRow
 
 
 async def test_published_graph_is_ready_for_everybody(service: Replica) -> None:
@@ -48,9 +51,6 @@ async def test_second_bytes_of_one_lease_are_told_and_recorded_but_do_not_stand(
     second = await service.complete(lease, b"other")
     assert (second["accepted"], second["artifact"]) == (False, first["artifact"])
     async with service.services.database.read() as session:
-        from graphcache_service.db.models import ArtifactRow
-        from sqlalchemy import select
-
         rows = (await session.execute(select(ArtifactRow.blob, ArtifactRow.state))).all()
     assert {tuple(row) for row in rows} == {(sha256(b"first"), "standing"), (sha256(b"other"), "divergent")}
 

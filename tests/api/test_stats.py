@@ -47,8 +47,7 @@ async def test_sixty_three_of_sixty_four_ranks_join_one_compile(service: Replica
     waiting = [
         asyncio.create_task(service.resolve(key(), f"{rank:032x}", wait_s=50.0)) for rank in range(1, 64)
     ]
-    while service.services.waiters.held < 63:
-        await asyncio.sleep(0)
+    await service.until_held(63)
     await service.upload(lease, b"graph")
     await service.complete(lease, b"graph")
     assert {outcome["state"] for outcome in await asyncio.gather(*waiting)} == {"ready"}
@@ -58,7 +57,8 @@ async def test_sixty_three_of_sixty_four_ranks_join_one_compile(service: Replica
 
 async def test_clients_batches_count_once(service: Replica) -> None:
     artifact = await service.publish(key(), compile_s=10.0)
-    hits = [{"key_digest": artifact["key_digest"], "tier": tier, "count": n} for tier, n in (("memory", 7), ("disk", 2))]
+    digest = artifact["key_digest"]
+    hits = [{"key_digest": digest, "tier": tier, "count": n} for tier, n in (("memory", 7), ("disk", 2))]
     body = {"owner": NODE, "batch": "1" * 32, "hits": hits}
     assert await service.call("POST", "/v1/usage", json=body) == {"accepted": True}
     assert await service.call("POST", "/v1/usage", json=body) == {"accepted": False}
@@ -72,7 +72,7 @@ async def test_groups_and_since_select_rows(service: Replica) -> None:
     await service.resolve(key(8), OTHER)
     await service.stats()
     await service.pass_time(3_600)
-    await service.publish(key(16), owner=OTHER)
+    await service.publish(key(16), b"another", owner=OTHER)
     at = (await service.stats())["at"]
     grouped = await service.stats(group_by="bucket", since=at)
     assert [(group["group"], group["row"]["misses"]) for group in grouped["groups"]] == [("8", 0), ("16", 1)]

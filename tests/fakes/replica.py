@@ -1,5 +1,6 @@
-"""A replica of the real service inside the test's process: real database, real folder of blobs, a clock that tests move."""
+"""A replica of the real service inside the test's process: real database, real folder of blobs, a clock to be moved."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from graphcache_service.app import close_services, create_app, start_services
 from graphcache_service.core.services import Services
 from graphcache_service.core.sweeper import Sweeper
@@ -46,6 +48,11 @@ class Replica:
         async with self.services.database.write() as session:
             await clock.advance(session, seconds)
         await self.sweeper.sweep()
+
+    async def until_held(self, requests: int) -> None:
+        """Let the tasks of the test run until this many requests are held open."""
+        while self.services.waiters.held < requests:  # noqa: ASYNC110 - the service has no reason to tell a test
+            await asyncio.sleep(0)
 
     async def call(self, method: str, path: str, expect: int = 200, **request: Any) -> Json:
         response = await self.http.request(method, path, **request)
@@ -103,9 +110,8 @@ class Replica:
 @asynccontextmanager
 async def replica(database_url: str, folder: Path, **settings: Any) -> AsyncIterator[Replica]:
     """A started replica; its background rounds run only when the test runs them."""
-    app = create_app(load_settings(
-        environment={}, database_url=database_url, data_dir=folder / "data", blob_store=str(folder / "blobs"), **settings
-    ))
+    places = {"database_url": database_url, "data_dir": folder / "data", "blob_store": str(folder / "blobs")}
+    app = create_app(load_settings(environment={}, **places, **settings))
     services: Services = app.state.services
     await start_services(services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -69,6 +69,7 @@ class _Passing:
         self._limit_bytes = limit_bytes
         self._received_bytes = 0
         self._status: int | None = None
+        self._over: TooLarge | None = None
 
     def check_announced_length(self) -> None:
         for name, value in self.scope["headers"]:
@@ -86,10 +87,15 @@ class _Passing:
         if message["type"] == "http.request":
             self._received_bytes += len(message.get("body", b""))
             if self._received_bytes > self._limit_bytes:
-                raise self._too_large(self._received_bytes)
+                self._over = self._too_large(self._received_bytes)
+                raise self._over
         return message
 
     async def send(self, message: Message) -> None:
+        if self._over is not None and self._status is None:
+            # The framework made an answer of its own from what the limit raised inside it.
+            over, self._over = self._over, None
+            raise over
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = message.setdefault("headers", [])

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from graphcache_service import metrics
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import ServiceError
 from graphcache_service.core.services import Services
@@ -26,9 +27,17 @@ async def flush(services: Services) -> None:
         return
     try:
         await _write(services.database, batch)
+        _observe(batch)
     except ServiceError:
         services.usage.put_back(batch)
         raise
+
+
+def _observe(batch: Batch) -> None:
+    for (_, event), tally in batch.events.items():
+        metrics.EVENTS.labels(event=event).inc(tally.count)
+    for wait in batch.waits:
+        metrics.WAIT_S.labels(outcome=wait.outcome).observe(wait.wait_s)
 
 
 async def _write(database: Database, batch: Batch) -> None:

@@ -4,10 +4,12 @@ The bytes come first and are checked; then one transaction writes artifact, atte
 what is left is a blob without a row, which the collector removes.
 """
 
+from graphcache_service import metrics
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import BlobMissing, LengthMismatch, ToolchainMismatch
 from graphcache_service.core.failures import FAILURE_CLEARED, LEASE_ENDED
 from graphcache_service.core.leases import check_own, is_live, why_not_live
+from graphcache_service.core.lost import drop_lost_blob
 from graphcache_service.core.outcomes import as_artifact
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
@@ -34,14 +36,23 @@ async def complete(
     caller.require("compile")
     await _check_blob(services, request.published)
     async with services.change() as change:
-        row = check_own(await compiles.lock_compile(change.session, compile_id), caller, compile_id)
-        if is_live(row, request.generation, change.now):
-            _check_toolchain(row, request.published)
-            return await _accept(change, row, request.published)
-        standing = await _published_by(change, row, request.generation)
-        if standing is None:
-            raise why_not_live(row, request.generation, change.now)
-        return await _repeated(change, row, standing, request.published)
+        response = await _complete(change, caller, compile_id, request)
+    if await services.blobs.size(request.published.blob) is None:
+        # The collector had marked the bytes, and removed them between the two looks.
+        await drop_lost_blob(services, request.published.blob)
+        raise BlobMissing(f"blob {request.published.blob} was removed meanwhile", field="published.blob")
+    return response
+
+
+async def _complete(change: Change, caller: Caller, compile_id: str, request: CompleteRequest) -> CompleteResponse:
+    row = check_own(await compiles.lock_compile(change.session, compile_id), caller, compile_id)
+    if is_live(row, request.generation, change.now):
+        _check_toolchain(row, request.published)
+        return await _accept(change, row, request.published)
+    standing = await _published_by(change, row, request.generation)
+    if standing is None:
+        raise why_not_live(row, request.generation, change.now)
+    return await _repeated(change, row, standing, request.published)
 
 
 async def _check_blob(services: Services, published: Published) -> None:
@@ -78,6 +89,7 @@ async def _accept(change: Change, row: CompileRow, published: Published) -> Comp
     if await compiles.move(session, row, **values) is None:
         raise why_not_live(row, row.generation, now)
     change.wake(key_topic(row.namespace, row.key_digest))
+    metrics.COMPILE_S.labels(toolchain=row.toolchain).observe(published.compile_s)
     return CompleteResponse(accepted=True, artifact=as_artifact(artifact))
 
 

@@ -3,6 +3,7 @@
 import secrets
 from dataclasses import dataclass
 
+from graphcache_service.core import eviction
 from graphcache_service.core.errors import QuotaExceeded
 from graphcache_service.core.services import Change, Services
 from graphcache_service.db import blobs, uploads
@@ -27,6 +28,7 @@ async def reserve(
     """
     if services.settings.quota_bytes is None and services.settings.quota_blobs is None:
         return None
+    await eviction.make_room(services, wanted_bytes=size_bytes, wanted_blobs=1)
     async with services.change() as change:
         await uploads.release_expired(change.session, change.now)
         await _check_room(services, change, size_bytes)
@@ -44,12 +46,16 @@ async def release(change: Change, reservation: Reservation) -> None:
 
 
 async def _check_room(services: Services, change: Change, size_bytes: int) -> None:
-    quota_bytes = services.settings.quota_bytes
-    if quota_bytes is None:
-        return
-    _, stored_bytes = await blobs.stored(change.session)
+    quota_bytes, quota_blobs = services.settings.quota_bytes, services.settings.quota_blobs
+    stored_blobs, stored_bytes = await blobs.stored(change.session)
+    if quota_blobs is not None and stored_blobs >= quota_blobs:
+        raise QuotaExceeded(
+            f"{stored_blobs} blobs are stored of {quota_blobs}",
+            hint="raise quota_blobs, unpin manifests, or run: graphcache evict",
+            retry_after_s=30.0,
+        )
     reserved_bytes = await uploads.reserved_bytes(change.session)
-    if stored_bytes + reserved_bytes + size_bytes > quota_bytes:
+    if quota_bytes is not None and stored_bytes + reserved_bytes + size_bytes > quota_bytes:
         raise QuotaExceeded(
             f"{size_bytes} bytes asked for, {stored_bytes} are stored and {reserved_bytes} reserved of {quota_bytes}",
             hint="raise quota_bytes, unpin manifests, or run: graphcache evict",

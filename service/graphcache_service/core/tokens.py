@@ -4,11 +4,14 @@ import hashlib
 import json
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
-from graphcache_service.core.callers import OPEN_CALLER, SCOPES, Caller
+from graphcache_service.core.callers import OPEN_CALLER, SCOPES, Caller, Scope
 from graphcache_service.core.errors import Unauthenticated
+from graphcache_service.db import clock
 from graphcache_service.db import tokens as rows
 from graphcache_service.db.engine import Database
 from graphcache_service.db.models import TokenRow
@@ -78,6 +81,72 @@ class TokenCache:
         return caller
 
 
+async def tokens_exist(database: Database) -> bool:
+    """Whether some token would be accepted."""
+    async with database.read() as session:
+        return await rows.any_live_token(session)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """A token as it is listed: never the token itself, which only its maker has seen."""
+
+    token_id: str
+    name: str
+    scope: Scope
+    namespace: str
+    reads: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+async def create_token(
+    database: Database, *, name: str, scope: Scope, namespace: str, reads: Sequence[str], days: float | None
+) -> str:
+    """Make a token; only its hash is stored, so this is the one time that it is seen.
+
+    Args:
+        days: until it expires; None for never.
+    """
+    token = new_token()
+    async with database.write() as session:
+        now = await clock.now(session)
+        await rows.insert_token(
+            session, name=name, token_sha256=token_sha256(token), scope=scope, namespace=namespace, reads=reads,
+            now=now, expires_at=None if days is None else now + days * 86_400.0,
+        )
+    return token
+
+
+async def list_tokens(database: Database) -> list[TokenFacts]:
+    """All tokens, revoked ones too."""
+    async with database.read() as session:
+        found = await rows.all_tokens(session)
+    return [
+        TokenFacts(
+            row.id, row.name, _scope_of(row), row.namespace, tuple(json.loads(row.reads_json)), _at(row.created_at),
+            None if row.expires_at is None else _at(row.expires_at),
+            None if row.revoked_at is None else _at(row.revoked_at),
+        )
+        for row in found
+    ]
+
+
+async def revoke_token(database: Database, id_or_name: str) -> int:
+    """Revoke the live tokens of an id or a name; returns how many there were."""
+    async with database.write() as session:
+        return await rows.revoke(session, id_or_name, await clock.now(session))
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _scope_of(row: TokenRow) -> Scope:
+    return next(scope for scope in SCOPES if scope == row.scope)
+
+
 def _bearer(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
@@ -86,5 +155,4 @@ def _bearer(authorization: str) -> str:
 
 
 def _caller_of(row: TokenRow) -> Caller:
-    scope = next(scope for scope in SCOPES if scope == row.scope)
-    return Caller(row.namespace, scope, tuple(json.loads(row.reads_json)), row.id)
+    return Caller(row.namespace, _scope_of(row), tuple(json.loads(row.reads_json)), row.id)

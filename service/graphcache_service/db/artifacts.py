@@ -55,3 +55,13 @@ async def standing_of_blob(session: AsyncSession, blob: str) -> list[ArtifactRow
     """Every standing artifact with these bytes: two keys may share one blob."""
     rows = await session.scalars(select(ArtifactRow).where(ArtifactRow.blob == blob, ArtifactRow.state == "standing"))
     return list(rows)
+
+
+async def standing_of_producer(session: AsyncSession, producer: str, since: float) -> list[ArtifactRow]:
+    """What one producer published since a time and still stands."""
+    rows = await session.scalars(
+        select(ArtifactRow)
+        .where(ArtifactRow.producer == producer, ArtifactRow.created_at >= since, ArtifactRow.state == "standing")
+        .order_by(ArtifactRow.namespace, ArtifactRow.key_digest)
+    )
+    return list(rows)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from graphcache_service.db.models import AttemptRow, CompileRow, GraphKeyRow
+from graphcache_service.db.models import ArtifactRow, AttemptRow, CompileRow, GraphKeyRow
 
 
 async def begin_attempt(session: AsyncSession, row: CompileRow) -> None:
@@ -62,3 +62,21 @@ async def compile_times(session: AsyncSession, kind: str, limit: int) -> list[tu
         .limit(limit)
     )
     return [(float(row[0]), float(row[1] or 0.0)) for row in rows]
+
+
+async def forget_before(session: AsyncSession, before: float) -> None:
+    """Remove attempts that ended before a time, but the one that published what still stands."""
+    standing = (
+        select(ArtifactRow.id)
+        .where(
+            ArtifactRow.compile_id == AttemptRow.compile_id, ArtifactRow.generation == AttemptRow.generation,
+            ArtifactRow.state == "standing",
+        )
+        .correlate(AttemptRow)
+        .exists()
+    )
+    await session.execute(
+        delete(AttemptRow)
+        .where(AttemptRow.ended_at < before, ~standing)
+        .execution_options(synchronize_session=False)
+    )

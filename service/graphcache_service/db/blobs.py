@@ -1,9 +1,11 @@
 """SQL on blobs: the record of bytes that the store holds whole and checked."""
 
-from sqlalchemy import delete, func, select
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from graphcache_service.db.models import BlobRow
+from graphcache_service.db.models import ArtifactRow, BlobRow, TotalsRow
 from graphcache_service.db.upsert import upsert
 
 
@@ -16,23 +18,119 @@ async def blob(session: AsyncSession, digest: str) -> BlobRow | None:
 
 async def record_blob(session: AsyncSession, digest: str, size_bytes: int, now: float) -> None:
     """Record bytes that were stored and checked; clears the collector's mark where it is set. Safe to repeat."""
-    statement = upsert(session, BlobRow).values(
-        digest=digest, size_bytes=size_bytes, created_at=now, last_fetched_at=now
+    new = await session.scalar(
+        upsert(session, BlobRow)
+        .values(digest=digest, size_bytes=size_bytes, created_at=now, last_fetched_at=now)
+        .on_conflict_do_nothing()
+        .returning(BlobRow.digest)
     )
+    if new is not None:
+        await _add_to_totals(session, 1, size_bytes)
+        return
     await session.execute(
-        statement.on_conflict_do_update(
-            index_elements=[BlobRow.digest],
-            set_={"doomed_at": None, "size_bytes": size_bytes, "last_fetched_at": now},
-        )
+        update(BlobRow)
+        .where(BlobRow.digest == digest)
+        .values(doomed_at=None, last_fetched_at=now)
+        .execution_options(synchronize_session=False)
     )
 
 
-async def forget_blob(session: AsyncSession, digest: str) -> None:
-    """Remove the row of bytes that are gone."""
-    await session.execute(delete(BlobRow).where(BlobRow.digest == digest))
+async def forget_blob(session: AsyncSession, digest: str, *, doomed_only: bool = False) -> bool:
+    """Remove the row of bytes that are gone, or are about to go; False where there was none.
+
+    Args:
+        doomed_only: leave a row that an upload revived meanwhile.
+    """
+    statement = delete(BlobRow).where(BlobRow.digest == digest)
+    if doomed_only:
+        statement = statement.where(BlobRow.doomed_at.is_not(None))
+    size_bytes = await session.scalar(
+        statement.returning(BlobRow.size_bytes).execution_options(synchronize_session=False)
+    )
+    if size_bytes is not None:
+        await _add_to_totals(session, -1, -size_bytes)
+    return size_bytes is not None
+
+
+async def _add_to_totals(session: AsyncSession, blobs: int, size_bytes: int) -> None:
+    await session.execute(
+        update(TotalsRow)
+        .values(blobs=TotalsRow.blobs + blobs, blob_bytes=TotalsRow.blob_bytes + size_bytes)
+        .execution_options(synchronize_session=False)
+    )
 
 
 async def stored(session: AsyncSession) -> tuple[int, int]:
-    """How many blobs are recorded, and their bytes."""
+    """How many blobs are recorded, and their bytes. Does not take longer the more there are."""
+    row = (await session.execute(select(TotalsRow.blobs, TotalsRow.blob_bytes))).one()
+    return int(row.blobs), int(row.blob_bytes)
+
+
+async def recount(session: AsyncSession, *, mend: bool) -> bool:
+    """Whether the totals are wrong; counts all blobs, and writes what it counted where it is to mend."""
+    before = (await session.execute(select(TotalsRow.blobs, TotalsRow.blob_bytes).with_for_update())).one()
     row = (await session.execute(select(func.count(), func.coalesce(func.sum(BlobRow.size_bytes), 0)))).one()
-    return int(row[0]), int(row[1])
+    counted = (int(row[0]), int(row[1]))
+    if mend:
+        await session.execute(
+            update(TotalsRow)
+            .values(blobs=counted[0], blob_bytes=counted[1])
+            .execution_options(synchronize_session=False)
+        )
+    return (before.blobs, before.blob_bytes) != counted
+
+
+async def doomed(session: AsyncSession, limit: int) -> list[str]:
+    """Blobs that the collector marked, oldest first."""
+    rows = await session.scalars(
+        select(BlobRow.digest).where(BlobRow.doomed_at.is_not(None)).order_by(BlobRow.doomed_at).limit(limit)
+    )
+    return list(rows)
+
+
+async def doom(session: AsyncSession, digests: Sequence[str], unused_since: float, now: float) -> set[str]:
+    """Mark blobs that nobody fetched since ``unused_since``; returns those that were marked."""
+    rows = await session.scalars(
+        update(BlobRow)
+        .where(
+            BlobRow.digest.in_(digests), BlobRow.doomed_at.is_(None),
+            func.coalesce(BlobRow.last_fetched_at, BlobRow.created_at) <= unused_since,
+        )
+        .values(doomed_at=now)
+        .returning(BlobRow.digest)
+        .execution_options(synchronize_session=False)
+    )
+    return set(rows)
+
+
+async def doom_orphans(session: AsyncSession, unused_since: float, now: float) -> int:
+    """Mark blobs that no standing artifact names and nobody touched lately: uploads that were never published."""
+    named = select(ArtifactRow.id).where(ArtifactRow.blob == BlobRow.digest, ArtifactRow.state == "standing").exists()
+    orphans = await session.scalars(
+        update(BlobRow)
+        .where(
+            ~named, BlobRow.doomed_at.is_(None),
+            func.coalesce(BlobRow.last_fetched_at, BlobRow.created_at) <= unused_since,
+        )
+        .values(doomed_at=now)
+        .returning(BlobRow.digest)
+        .execution_options(synchronize_session=False)
+    )
+    return len(orphans.all())
+
+
+async def recorded_after(session: AsyncSession, digest: str, limit: int) -> list[BlobRow]:
+    """Rows in order of their digests, behind ``digest``."""
+    rows = select(BlobRow).where(BlobRow.digest > digest).order_by(BlobRow.digest).limit(limit)
+    return list(await session.scalars(rows))
+
+
+async def newest(session: AsyncSession, limit: int) -> list[BlobRow]:
+    """The rows written last: what a crash may have hurt."""
+    return list(await session.scalars(select(BlobRow).order_by(BlobRow.created_at.desc()).limit(limit)))
+
+
+async def unrecorded(session: AsyncSession, digests: Sequence[str]) -> set[str]:
+    """Which of these digests have no row."""
+    known = set(await session.scalars(select(BlobRow.digest).where(BlobRow.digest.in_(digests))))
+    return set(digests) - known

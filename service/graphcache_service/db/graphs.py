@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import case, func, literal, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow
+from graphcache_wire import GraphKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,23 @@ async def quarantined_count(session: AsyncSession, namespace: str, key_digest: s
         ArtifactRow.namespace == namespace, ArtifactRow.key_digest == key_digest, ArtifactRow.state == "quarantined"
     )
     return int(await session.scalar(statement) or 0)
+
+
+SIMILAR_ROWS = 100
+
+
+async def similar(session: AsyncSession, namespaces: Sequence[str], key: GraphKey) -> list[GraphKey]:
+    """Stored keys that share the most of the six fields with ``key``."""
+    fields = {
+        GraphKeyRow.kind: str(key.kind), GraphKeyRow.e_hot: key.e_hot, GraphKeyRow.h: key.h, GraphKeyRow.f: key.f,
+        GraphKeyRow.bucket: key.bucket, GraphKeyRow.toolchain: key.toolchain,
+    }
+    shared = sum((case((column == value, 1), else_=0) for column, value in fields.items()), start=literal(0))
+    rows = await session.scalars(
+        select(GraphKeyRow.key_json)
+        .join(CompileRow, CompileRow.key_digest == GraphKeyRow.key_digest)
+        .where(CompileRow.namespace.in_(namespaces), CompileRow.state == "ready")
+        .order_by(shared.desc(), GraphKeyRow.key_digest)
+        .limit(SIMILAR_ROWS)
+    )
+    return [GraphKey.model_validate_json(text) for text in dict.fromkeys(rows)]

@@ -1,8 +1,8 @@
 """SQLite without a thread between: its statements run on the event loop.
 
 A statement of the service takes 15 to 100 microseconds in SQLite. Handing it to a thread and back (aiosqlite) took 3
-to 8 milliseconds on a busy two-core machine: five hops a query. So short statements run inline; whatever scans a
-table goes through the threaded engine (``Database.scan``), and only ``Database.write`` waits for other processes, asleep.
+to 8 milliseconds on a busy two-core machine: five hops a query. So short statements run inline; whatever scans a table
+goes through the threaded engine (``Database.scan``), and only ``Database.write`` waits for other processes, asleep.
 """
 
 import sqlite3

@@ -203,7 +203,14 @@ class BlobRow(Base):
     """Bytes that the store holds whole and checked. Written after the bytes, removed before them."""
 
     __tablename__ = "blobs"
-    __table_args__ = (CheckConstraint("size_bytes >= 0", name="size"),)
+    __table_args__ = (
+        CheckConstraint("size_bytes >= 0", name="size"),
+        Index(
+            "ix_blobs_doomed", "doomed_at", sqlite_where=text("doomed_at IS NOT NULL"),
+            postgresql_where=text("doomed_at IS NOT NULL"),
+        ),
+        Index("ix_blobs_created", "created_at"),
+    )
 
     digest: Mapped[str] = mapped_column(Digest, primary_key=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
@@ -211,6 +218,17 @@ class BlobRow(Base):
     last_fetched_at: Mapped[float | None] = mapped_column(Double)
     doomed_at: Mapped[float | None] = mapped_column(Double)
     """Marked by the collector: the bytes go next, then the row. An upload of the same digest clears it."""
+
+
+class TotalsRow(Base):
+    """How much is stored: one row, kept by whoever adds or removes a blob, so that no upload counts them all."""
+
+    __tablename__ = "totals"
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    blobs: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    blob_bytes: Mapped[int] = mapped_column(BigInteger, server_default="0")
 
 
 class UploadRow(Base):

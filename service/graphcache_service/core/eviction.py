@@ -1,0 +1,134 @@
+"""Eviction: what goes when the quota is used up. By cost: seconds of compile that a byte saves, aged by its last use.
+
+A blob is marked first and its graphs are forgotten; then the bytes go, under the lock of the blob's row, so that an
+upload of the same digest either revives it before or stores it anew after.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from graphcache_service.core.callers import Caller
+from graphcache_service.core.services import Services
+from graphcache_service.db import blobs, clock, uploads
+from graphcache_service.db import eviction as rows
+from graphcache_service.db.eviction import Candidate
+from graphcache_service.settings import Settings
+
+LOW_WATER: Final = 0.95
+"""Down to this share of the quota, so that not every upload has to look for victims."""
+AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What has to go."""
+
+    size_bytes: int
+    blobs: int
+
+    def __bool__(self) -> bool:
+        return self.size_bytes > 0 or self.blobs > 0
+
+
+def excess(settings: Settings, *, stored_blobs: int, stored_bytes: int, wanted_bytes: int, wanted_blobs: int) -> Excess:
+    """What has to go for the quota to hold with what is wanted; nothing while it does."""
+    over_bytes = over_blobs = 0
+    if settings.quota_bytes is not None and stored_bytes + wanted_bytes > settings.quota_bytes:
+        over_bytes = stored_bytes + wanted_bytes - int(settings.quota_bytes * LOW_WATER)
+    if settings.quota_blobs is not None and stored_blobs + wanted_blobs > settings.quota_blobs:
+        over_blobs = stored_blobs + wanted_blobs - int(settings.quota_blobs * LOW_WATER)
+    return Excess(over_bytes, over_blobs)
+
+
+def value(candidate: Candidate, now: float, half_life_s: float) -> float:
+    """Seconds of compile that each byte saves, halved for each ``half_life_s`` since its last use."""
+    age_s = max(0.0, now - candidate.last_used_at)
+    return candidate.compile_s / max(1, candidate.size_bytes) * float(0.5 ** (age_s / half_life_s))
+
+
+def choose(candidates: Sequence[Candidate], over: Excess, now: float, half_life_s: float) -> list[Candidate]:
+    """The least valuable blobs, until enough bytes and blobs are free or no candidate is left."""
+    chosen: list[Candidate] = []
+    freed_bytes = 0
+    for candidate in sorted(candidates, key=lambda one: (value(one, now, half_life_s), one.blob)):
+        if freed_bytes >= over.size_bytes and len(chosen) >= over.blobs:
+            break
+        chosen.append(candidate)
+        freed_bytes += candidate.size_bytes
+    return chosen
+
+
+async def plan(services: Services, wanted_bytes: int = 0, wanted_blobs: int = 0) -> list[Candidate]:
+    """What would go for ``wanted_bytes`` more: never what is pinned, or was used in the last minutes."""
+    settings = services.settings
+    async with services.database.read() as session:
+        now = await clock.now(session)
+        stored_blobs, stored_bytes = await blobs.stored(session)
+        stored_bytes += await uploads.reserved_bytes(session)
+    over = excess(
+        settings, stored_blobs=stored_blobs, stored_bytes=stored_bytes, wanted_bytes=wanted_bytes,
+        wanted_blobs=wanted_blobs,
+    )
+    if not over:
+        return []
+    async with services.database.scan() as session:
+        candidates = await rows.candidates(session, now - settings.evict_protect_s)
+    return choose(candidates, over, now, settings.evict_half_life_s)
+
+
+async def evict(services: Services, victims: Sequence[Candidate]) -> int:
+    """Evict what was chosen, unless it was used or pinned meanwhile; returns the bytes that go."""
+    freed_bytes = 0
+    for first in range(0, len(victims), AT_ONCE):
+        part = {victim.blob: victim for victim in victims[first : first + AT_ONCE]}
+        async with services.change() as change:
+            unused_since = change.now - services.settings.evict_protect_s
+            still = await rows.unprotected(change.session, list(part), unused_since)
+            marked = await blobs.doom(change.session, sorted(still), unused_since, change.now)
+            await rows.forget_graphs(change.session, sorted(marked), change.now)
+        freed_bytes += sum(part[blob].size_bytes for blob in marked)
+    await collect(services)
+    return freed_bytes
+
+
+async def make_room(services: Services, wanted_bytes: int = 0, wanted_blobs: int = 0) -> int:
+    """Evict as much as the quota asks for; returns the bytes that went.
+
+    Raises:
+        DatabaseUnavailable, BlobStoreUnavailable: what is marked goes later.
+    """
+    victims = await plan(services, wanted_bytes, wanted_blobs)
+    return await evict(services, victims) if victims else 0
+
+
+async def collect(services: Services) -> int:
+    """Remove the bytes of marked blobs; returns how many."""
+    removed = 0
+    while True:
+        async with services.database.read() as session:
+            marked = await blobs.doomed(session, AT_ONCE)
+        for digest in marked:
+            async with services.change() as change:
+                if await blobs.forget_blob(change.session, digest, doomed_only=True):
+                    await services.blobs.delete(digest)
+                    removed += 1
+        if len(marked) < AT_ONCE:
+            return removed
+
+
+async def collect_orphans(services: Services) -> int:
+    """Mark and remove blobs that were uploaded and never published; returns how many."""
+    async with services.change() as change:
+        await blobs.doom_orphans(change.session, change.now - services.settings.orphan_grace_s, change.now)
+    return await collect(services)
+
+
+async def what_would_go(services: Services, caller: Caller, wanted_bytes: int) -> list[Candidate]:
+    """:func:`plan` for administrators.
+
+    Raises:
+        Forbidden: the scope is not admin.
+    """
+    caller.require("admin")
+    return await plan(services, wanted_bytes)
