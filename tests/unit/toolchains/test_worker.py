@@ -1,0 +1,206 @@
+"""The worker against a real service, with the stub toolchain: what it claims, publishes, reports and gives back."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from fakes.compiles import environment, is_alive, pids_in, stub_key
+from fakes.running_service import RunningService
+
+from graphcache_client import HeldLease, LeaseLost, ServiceClient, ServiceUnavailable
+from graphcache_runtime.worker import Worker
+from graphcache_runtime.worker_job import keep_trying
+from graphcache_runtime.worker_settings import Machine, settings_for
+from graphcache_wire import (
+    ClaimRequest,
+    Failed,
+    FailureClass,
+    GraphKey,
+    ManifestRequest,
+    Pending,
+    Ready,
+    ResolveRequest,
+)
+
+MIB = 2**20
+STUB = {"stub-1.0": "stub"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory) -> Iterator[RunningService]:
+    service = RunningService(tmp_path_factory.mktemp("service"))
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def service(running) -> Iterator[ServiceClient]:
+    with ServiceClient(running.url, holder="worker-under-test") as client:
+        yield client
+
+
+def queue(service: ServiceClient, *keys: GraphKey) -> None:
+    service.create_manifest(ManifestRequest(name=keys[0].digest[:16], keys=list(keys)))
+
+
+def state(service: ServiceClient, key: GraphKey):
+    return service.resolve(ResolveRequest(key=key, owner="0" * 32, holder="asker"))
+
+
+def drain(service: ServiceClient, folder, **more) -> int:
+    settings = settings_for(Machine(2, 16 * 2**30), ("stub",), drain=True, **more)
+    return Worker(service, settings, STUB, folder).run()
+
+
+@pytest.mark.xdist_group("worker")
+def test_a_drained_queue_is_published_or_failed_with_the_compilers_words(service, tmp_path):
+    good, refused = stub_key(), stub_key("reject")
+    queue(service, good, refused)
+    assert drain(service, tmp_path, jobs=2) == 1
+    ready, failed = state(service, good), state(service, refused)
+    assert isinstance(ready, Ready)
+    assert ready.artifact.producer == "worker-under-test"
+    assert isinstance(failed, Failed)
+    assert failed.failure.failure_class is FailureClass.REJECTED
+    assert "no tactic found" in failed.failure.message
+    assert "stub compiler at work" in failed.failure.log_tail
+    attempt = service.graph(good.digest).attempts[-1]
+    assert attempt.cpu_s > 0
+    assert attempt.peak_memory_bytes > 50 * MIB
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.xdist_group("worker")
+def test_a_worker_never_gets_the_keys_of_another_toolchain(service, tmp_path):
+    other = stub_key(toolchain="stub-2.0")
+    queue(service, other)
+    assert drain(service, tmp_path) == 0
+    assert isinstance(state(service, other), Pending)
+
+
+@pytest.mark.xdist_group("worker")
+def test_sigterm_kills_the_compile_and_gives_the_lease_back(running, service, tmp_path):
+    key = stub_key("hang")
+    queue(service, key)
+    command = [sys.executable, "-c", "from graphcache_client.cli.app import main; main()", "worker"]
+    command += ["--toolchain", "stub", "--url", running.url, "--work-dir", str(tmp_path / "work")]
+    variables = environment(STUB_PIDS=str(tmp_path / "pids"))
+    worker = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pids = pids_in(tmp_path / "pids")
+    worker.send_signal(signal.SIGTERM)
+    printed, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0, printed
+    assert "0 graphs published" in printed
+    assert not any(map(is_alive, pids))
+    assert list((tmp_path / "work").iterdir()) == []
+    after = state(service, key)
+    assert isinstance(after, Pending)
+    assert after.compile_state == "queued"
+    claimed = service.claim(ClaimRequest(owner=service.owner, holder="next", toolchains=["stub-1.0"]))
+    HeldLease(service, claimed.lease).fail(FailureClass.REJECTED, "the test is over")
+
+
+@pytest.mark.xdist_group("worker")
+def test_after_an_outage_the_worker_claims_again(service, tmp_path, monkeypatch):
+    key = stub_key()
+    queue(service, key)
+    claim, outages = service.claim, [ServiceUnavailable("away")] * 2
+
+    def claim_through_an_outage(request):
+        if outages:
+            raise outages.pop()
+        return claim(request)
+
+    monkeypatch.setattr(service, "claim", claim_through_an_outage)
+    settings = settings_for(Machine(2, 16 * 2**30), ("stub",), drain=True)
+    assert Worker(service, settings, STUB, tmp_path, jitter=lambda: -0.5).run() == 1
+    assert isinstance(state(service, key), Ready)
+
+
+@pytest.mark.xdist_group("worker")
+def test_a_result_is_kept_through_an_outage_and_published(service, tmp_path, monkeypatch):
+    key = stub_key()
+    queue(service, key)
+    upload, outages = service.upload, [ServiceUnavailable("away")]
+
+    def upload_after_an_outage(*arguments):
+        if outages:
+            raise outages.pop()
+        return upload(*arguments)
+
+    monkeypatch.setattr(service, "upload", upload_after_an_outage)
+    assert drain(service, tmp_path) == 1
+    assert len(service.graph(key.digest).attempts) == 1
+
+
+class FakeTime:
+    """A clock that stands still but for pauses."""
+
+    def __init__(self) -> None:
+        self.now, self.pauses = 0.0, []
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def unavailable() -> None:
+    raise ServiceUnavailable("away")
+
+
+def test_publishing_is_tried_with_growing_pauses_until_its_time_is_over():
+    time = FakeTime()
+    published = keep_trying(unavailable, give_up=lambda: False, pause=time.pause, for_s=120, clock=lambda: time.now)
+    assert not published
+    assert time.pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_publishing_ends_at_once_where_the_lease_is_lost():
+    time = FakeTime()
+    assert not keep_trying(unavailable, give_up=lambda: True, pause=time.pause, clock=lambda: time.now)
+    assert time.pauses == [1]
+
+
+def test_a_lost_lease_is_no_outage(lease_lost):
+    with pytest.raises(LeaseLost):
+        keep_trying(lease_lost, give_up=lambda: False, pause=FakeTime().pause)
+
+
+@pytest.fixture
+def lease_lost():
+    from graphcache_wire import ErrorBody, ErrorCode
+
+    def publish() -> None:
+        body = ErrorBody(code=ErrorCode.LEASE_EXPIRED, message="gone", request_id="r", retryable=False)
+        raise LeaseLost(409, body)
+
+    return publish
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "jobs", "limit_gib"),
+    [
+        (Machine(8, 100 * 2**30), {}, 1, 90),
+        (Machine(8, 100 * 2**30), {"jobs": 4}, 4, 22.5),
+        (Machine(2, 100 * 2**30), {"jobs": 4}, 2, 45),
+        (Machine(8, 100 * 2**30), {"jobs": 8, "memory_limit_bytes": 30 * 2**30}, 3, 30),
+    ],
+)
+def test_jobs_are_bounded_by_cores_and_by_memory(machine, asked, jobs, limit_gib):
+    settings = settings_for(machine, ("stub",), **asked)
+    assert settings.jobs == jobs
+    assert settings.memory_limit_bytes == int(limit_gib * 2**30)
+    assert settings.memory_limit_bytes * settings.jobs <= machine.memory_bytes
+
+
+def test_a_memory_limit_above_the_machines_memory_is_refused():
+    with pytest.raises(ValueError, match=r"20\.0 GiB is more than .* 9\.0 of 10\.0 GiB"):
+        settings_for(Machine(4, 10 * 2**30), ("stub",), memory_limit_bytes=20 * 2**30)
+
+
+def test_a_compile_alone_may_take_what_all_together_may():
+    settings = settings_for(Machine(4, 40 * 2**30), ("stub",), jobs=4)
+    assert settings.limits(alone=True).memory_limit_bytes == 4 * settings.limits(alone=False).memory_limit_bytes
+    assert settings.limits(alone=True).threads == 4
