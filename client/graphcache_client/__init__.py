@@ -1,6 +1,6 @@
 """Finds compiled graphs for training code and speaks to the service. Imports neither torch nor the service."""
 
-from graphcache_client.cache import CachedGraph, CompileHere, GraphCache
+from graphcache_client.cache import CachedGraph, GraphCache
 from graphcache_client.disk import DiskStore
 from graphcache_client.errors import (
     BadArtifact,
@@ -16,6 +16,7 @@ from graphcache_client.errors import (
     StoreUnusable,
 )
 from graphcache_client.lease import HeldLease
+from graphcache_client.local_compile import CompileHere
 from graphcache_client.signing import Signer
 from graphcache_client.transport import ServiceClient
 

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -13,21 +12,18 @@ from typing import Literal, Self
 from graphcache_client.disk import DiskStore
 from graphcache_client.errors import (
     BadArtifact,
-    CompileAttemptFailed,
     CompileFailed,
     GraphcacheError,
     GraphMissing,
     GraphNotReady,
-    LeaseLost,
-    RequestRefused,
     ServiceUnavailable,
 )
-from graphcache_client.lease import HeldLease
+from graphcache_client.local_compile import CompileHere, LocalCompiler
 from graphcache_client.signing import Signer
 from graphcache_client.transport import ServiceClient
 from graphcache_client.usage import UsageCounter
-from graphcache_client.verify import check_file, file_digest
-from graphcache_wire import Artifact, Failed, Granted, GraphKey, Pending, Ready, ResolveRequest
+from graphcache_client.verify import check_file
+from graphcache_wire import Artifact, Failed, Granted, GraphKey, Lease, Pending, Ready, ResolveRequest
 from graphcache_wire.graphs import ReportRequest
 from graphcache_wire.resolve import Purpose
 
@@ -35,9 +31,6 @@ logger = logging.getLogger(__name__)
 
 Tier = Literal["memory", "disk", "service", "joined", "compiled"]
 Mode = Literal["normal", "require_hit"]
-ReportPhase = Callable[[str, float | None], None]
-CompileHere = Callable[[GraphKey, Path, ReportPhase], Path]
-"""Compiles a key inside an empty folder and returns the file. Raises ``CompileAttemptFailed`` where it cannot."""
 
 WAIT_S = 50.0
 """How long one resolve is held open; the loop asks again until the deadline."""
@@ -95,10 +88,9 @@ class GraphCache:
     ) -> None:
         self.service = service
         self.store = store
-        self._compile_here = compile_here
+        self._compiler = LocalCompiler(compile_here, store, service, signer) if compile_here else None
         self._mode = mode
         self._trusted_keys = None if trusted_keys is None else frozenset(trusted_keys)
-        self._signer = signer
         self._on_pending = on_pending
         self._patience_s = patience_s
         self._sleep = sleep
@@ -194,7 +186,7 @@ class GraphCache:
         try:
             return self._patiently(self.service, key, purpose, started, deadline)
         except ServiceUnavailable as error:
-            if self._compile_here is None or self._mode == "require_hit":
+            if self._compiler is None or self._mode == "require_hit":
                 raise
             logger.warning("%s; compiling %s here", error, key.label())
             return self._compiled_alone(key, started)
@@ -223,7 +215,7 @@ class GraphCache:
     def _from_service(
         self, service: ServiceClient, key: GraphKey, purpose: Purpose, started: float, deadline: float | None
     ) -> CachedGraph:
-        can_compile = self._compile_here is not None and self._mode == "normal"
+        can_compile = self._compiler is not None and self._mode == "normal"
         tier: Tier = "service"
         bad_downloads = 0
         while True:
@@ -239,7 +231,7 @@ class GraphCache:
                         if bad_downloads == BAD_DOWNLOADS:
                             raise
                 case Granted(lease=lease):
-                    return self._compiled_for_all(HeldLease(service, lease, signer=self._signer), started)
+                    return self._compiled_for_all(service, lease, started)
                 case Failed(failure=failure, retry_after_s=retry_after_s):
                     raise CompileFailed(key, failure, retry_after_s)
                 case Pending() if self._mode == "require_hit":
@@ -275,59 +267,20 @@ class GraphCache:
             path = self.store.write(artifact, temporary)
         return self._keep(key, path, artifact, tier, started)
 
-    def _compiled_for_all(self, held: HeldLease, started: float) -> CachedGraph:
-        key = held.lease.key
-        with held, self.store.temporary_folder() as folder:
-            compiled, compile_s = self._compile(key, folder, held)
-            artifact = self._published(held, compiled, compile_s)
-            if artifact.blob != file_digest(compiled)[0]:
-                return self._fetch(key, artifact, "joined", started)
-            return self._keep(key, self.store.write(artifact, compiled), artifact, "compiled", started)
-
-    def _published(self, held: HeldLease, compiled: Path, compile_s: float) -> Artifact:
-        """Publish; an outage, a full store or a lost lease costs the others this graph, never this process."""
-        try:
-            return held.publish(compiled, toolchain=held.lease.key.toolchain, compile_s=compile_s)
-        except (ServiceUnavailable, LeaseLost, RequestRefused) as error:
-            logger.warning("%s is compiled and used here, but not published: %s", held.lease.key.label(), error)
-            return self._unpublished(held.lease.key, compiled, compile_s)
-
-    def _compile(self, key: GraphKey, folder: Path, held: HeldLease | None) -> tuple[Path, float]:
-        if self._compile_here is None:
-            raise ServiceUnavailable(
-                f"{key.label()} is not on this node, there is no service, and nothing here compiles"
-            )
-        began = time.monotonic()
-        report: ReportPhase = held.report if held else _ignore  # type: ignore[assignment]  # phases are checked by wire
-        try:
-            return self._compile_here(key, folder, report), time.monotonic() - began
-        except CompileAttemptFailed as error:
-            if held:
-                held.fail(error.failure_class, error.message, log_tail=error.log_tail)
-            raise
+    def _compiled_for_all(self, service: ServiceClient, lease: Lease, started: float) -> CachedGraph:
+        assert self._compiler is not None, "a lease is asked for only where something here compiles"
+        path, artifact = self._compiler.under_lease(service, lease)
+        if path is None:
+            return self._fetch(lease.key, artifact, "joined", started)
+        return self._keep(lease.key, path, artifact, "compiled", started)
 
     def _compiled_alone(self, key: GraphKey, started: float) -> CachedGraph:
         if self._mode == "require_hit":
             raise GraphMissing(key)
-        with self.store.temporary_folder() as folder:
-            compiled, compile_s = self._compile(key, folder, None)
-            artifact = self._unpublished(key, compiled, compile_s)
-            return self._keep(key, self.store.write(artifact, compiled), artifact, "compiled", started)
-
-    def _unpublished(self, key: GraphKey, compiled: Path, compile_s: float) -> Artifact:
-        digest, size_bytes = file_digest(compiled)
-        signature = self._signer.sign(key.digest, digest, size_bytes, key.toolchain) if self._signer else None
-        return Artifact(
-            key_digest=key.digest,
-            blob=digest,
-            size_bytes=size_bytes,
-            toolchain=key.toolchain,
-            compile_s=compile_s,
-            producer=self.service.holder if self.service else "local",
-            producer_id=self.service.owner if self.service else "0" * 32,
-            created_at=datetime.now(UTC),
-            signature=signature,
-        )
+        if self._compiler is None:
+            raise ServiceUnavailable(f"{key.label()} is not on this node; no service is set, and nothing here compiles")
+        path, artifact = self._compiler.alone(key)
+        return self._keep(key, path, artifact, "compiled", started)
 
     def _keep(self, key: GraphKey, path: Path, artifact: Artifact, tier: Tier, started: float) -> CachedGraph:
         self._count(tier)
@@ -356,7 +309,3 @@ class GraphCache:
 
 def _wait_s(deadline: float | None) -> float:
     return WAIT_S if deadline is None else min(WAIT_S, max(0.0, deadline - time.monotonic()))
-
-
-def _ignore(phase: str, progress: float | None) -> None:
-    """Nobody watches a compile that has no lease."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic import TypeAdapter
+
 from graphcache_client.errors import GraphcacheError, LeaseLost, RequestRefused, ServiceUnavailable
 from graphcache_client.signing import Signer
 from graphcache_client.transport import ServiceClient
@@ -26,6 +28,7 @@ from graphcache_wire.lease import Phase
 logger = logging.getLogger(__name__)
 
 HEARTBEATS_A_TTL = 3
+_PHASE: TypeAdapter[Phase] = TypeAdapter(Phase)
 LOG_TAIL_CHARACTERS = 16_000
 
 
@@ -62,8 +65,13 @@ class HeldLease:
     def lost(self) -> bool:
         return self._lost.is_set()
 
-    def report(self, phase: Phase, progress: float | None = None) -> None:
-        """Tell waiters where the compile is; a new phase is sent at once, progress with the next heartbeat."""
+    def report(self, phase: str, progress: float | None = None) -> None:
+        """Tell waiters where the compile is; a new phase is sent at once, progress with the next heartbeat.
+
+        Raises:
+            pydantic.ValidationError: the wire knows no such phase.
+        """
+        phase = _PHASE.validate_python(phase)
         changed = phase != self._phase
         self._phase, self._progress = phase, progress
         if changed:

@@ -8,9 +8,10 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from graphcache_client.cache import PATIENCE_S, CompileHere, GraphCache
+from graphcache_client.cache import PATIENCE_S, GraphCache
 from graphcache_client.disk import DiskStore
 from graphcache_client.errors import InvalidInput
+from graphcache_client.local_compile import CompileHere
 from graphcache_client.signing import Signer
 from graphcache_client.transport import ServiceClient
 
