@@ -31,6 +31,8 @@ BLOB_BYTES = Gauge("graphcache_blob_bytes", "Bytes stored.", registry=REGISTRY)
 RESERVED_BYTES = Gauge("graphcache_reserved_bytes", "Bytes reserved by uploads under way.", registry=REGISTRY)
 
 
+HOT_BLOBS = REQUESTS.labels(method="GET", path=routes.BLOB, status="200")
+"""Blobs answered from memory are counted but not timed: the clock would cost more than it tells."""
 _BLOB_COUNTERS: dict[tuple[str, int], Counter] = {}
 _BLOB_S = REQUEST_S.labels(path=routes.BLOB)
 

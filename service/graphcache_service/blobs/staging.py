@@ -40,7 +40,9 @@ class StagedFile:
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
         self.size_bytes = size_bytes
-        self.received_bytes = 0
+        self._written_bytes = 0
+        self._held: list[bytes] = []
+        self._held_bytes = 0
         self._sha256 = hashlib.sha256()
         self._descriptor: int | None = None
         self._discarded = False
@@ -62,38 +64,47 @@ class StagedFile:
                     self.discard()
                     raise
 
+    @property
+    def received_bytes(self) -> int:
+        """What arrived, whether it is written yet or held."""
+        return self._written_bytes + self._held_bytes
+
     def append(self, chunks: Iterable[bytes]) -> None:
-        """Writes and hashes ``chunks``.
+        """Writes and hashes what was held, and then ``chunks``.
 
         Raises:
             LengthMismatch: more bytes than announced.
             StoreFull, BlobStoreUnavailable: the disk refused.
         """
         with self._one_call:
-            self._append(chunks)
+            held, self._held, self._held_bytes = self._held, [], 0
+            for chunk in [*held, *chunks]:
+                if self._written_bytes + len(chunk) > self.size_bytes:
+                    raise length_mismatch(self.size_bytes, self._written_bytes + len(chunk))
+                self._sha256.update(chunk)
+                self._write(chunk)
+                self._written_bytes += len(chunk)
 
-    def _append(self, chunks: Iterable[bytes]) -> None:
-        for chunk in chunks:
-            if self.received_bytes + len(chunk) > self.size_bytes:
-                raise length_mismatch(self.size_bytes, self.received_bytes + len(chunk))
-            self._sha256.update(chunk)
-            self._write(chunk)
-            self.received_bytes += len(chunk)
-
-    def digest(self) -> str:
-        """sha256 of what has arrived so far."""
-        return self._sha256.hexdigest()
+    def hold(self, chunks: list[bytes]) -> None:
+        """Takes chunks without waiting for the disk: the next append or check writes them, in its own thread."""
+        self._held += chunks
+        self._held_bytes += sum(len(chunk) for chunk in chunks)
 
     def check(self, digest: str) -> None:
-        """Checks that everything arrived, and nothing else.
+        """Writes what was held, and checks that everything arrived and nothing else.
 
         Raises:
             LengthMismatch, DigestMismatch: it did not.
         """
+        self.append([])
         if self.received_bytes != self.size_bytes:
             raise length_mismatch(self.size_bytes, self.received_bytes)
         if self.digest() != digest:
             raise digest_mismatch(digest, self.digest())
+
+    def digest(self) -> str:
+        """sha256 of what was written so far."""
+        return self._sha256.hexdigest()
 
     def close(self, durable: bool) -> None:
         """Ends writing. ``durable``: the bytes are on the disk when this returns, not only in the kernel's memory."""
@@ -125,7 +136,7 @@ class StagedFile:
     def _write(self, chunk: bytes) -> None:
         with typed_os_errors("stage an upload", self.size_bytes):
             descriptor = self._open()
-            rest, offset = memoryview(chunk), self.received_bytes
+            rest, offset = memoryview(chunk), self._written_bytes
             while rest:
                 written = os.pwrite(descriptor, rest, offset)
                 rest, offset = rest[written:], offset + written

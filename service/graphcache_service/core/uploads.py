@@ -12,6 +12,9 @@ from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import Busy, InvalidRequest, LengthMismatch, TooLarge, UploadTooSlow
 from graphcache_service.core.services import Services
 from graphcache_service.db import blobs as blob_rows
+from graphcache_service.db import compiles
+from graphcache_service.db import uploads as upload_rows
+from graphcache_service.db.models import BlobRow
 from graphcache_service.settings import Settings
 from graphcache_wire.base import is_sha256
 
@@ -200,9 +203,7 @@ class Uploads:
 
     async def _is_stored(self, order: UploadOrder) -> bool:
         """Checks the lease, and whether the store has these bytes already."""
-        async with self._services.database.read() as session:
-            await leases.check_live(session, order.compile_id, order.generation, caller=order.caller)
-            row = await blob_rows.blob(session, order.digest)
+        row = await self._pass_gate(order)
         if row is None or row.doomed_at is not None:
             return False
         if row.size_bytes != order.size_bytes:
@@ -257,18 +258,32 @@ class Uploads:
 
     async def _publish(self, order: UploadOrder, incoming: _Incoming) -> None:
         """The bytes first, then their record: a crash between leaves bytes without a row, for the collector."""
-        await self._check_lease(order)
+        await self._pass_gate(order)
         await self._services.blobs.commit(incoming.staged, order.digest)
         async with self._services.change() as change:
-            await leases.check_live(change.session, order.compile_id, order.generation, caller=order.caller)
+            row = leases.check_own(
+                await compiles.lock_compile(change.session, order.compile_id), order.caller, order.compile_id
+            )
+            if not leases.is_live(row, order.generation, change.now):
+                raise leases.why_not_live(row, order.generation, change.now)
             await blob_rows.record_blob(change.session, order.digest, order.size_bytes, change.now)
             if incoming.reservation is not None:
                 await quota.release(change, incoming.reservation)
         incoming.reservation = None
 
-    async def _check_lease(self, order: UploadOrder) -> None:
+    async def _pass_gate(self, order: UploadOrder) -> BlobRow | None:
+        """Checks the lease without locking it; what is recorded of the blob.
+
+        Raises:
+            NotFound, LeaseExpired: the lease is not live.
+        """
         async with self._services.database.read() as session:
-            await leases.check_live(session, order.compile_id, order.generation, caller=order.caller)
+            found = await upload_rows.gate(session, order.compile_id, order.digest)
+        compile_row, blob_row, now = found or (None, None, 0.0)
+        row = leases.check_own(compile_row, order.caller, order.compile_id)
+        if not leases.is_live(row, order.generation, now):
+            raise leases.why_not_live(row, order.generation, now)
+        return blob_row
 
     async def _end(self, incoming: _Incoming) -> None:
         """The one place that undoes: removes what was staged, and gives back what was reserved."""
@@ -296,7 +311,7 @@ class Uploads:
 
 
 class _Batches:
-    """Gathers chunks, and hands them to a thread BATCH_BYTES at a time."""
+    """Gathers chunks, and hands them to a thread BATCH_BYTES at a time; the last ones wait for the commit's thread."""
 
     def __init__(self, staging: Staging, staged: StagedFile) -> None:
         self._staging = staging
@@ -312,11 +327,11 @@ class _Batches:
             await self._write()
 
     async def finish(self) -> None:
-        """Writes the rest, and waits until it is written."""
-        if self._gathered:
-            await self._write()
+        """Waits for what is being written, and holds the rest, which the commit or the next part writes."""
         if self._writing is not None:
             await self._writing
+        self._staged.hold(self._gathered)
+        self._gathered, self._gathered_bytes = [], 0
 
     async def _write(self) -> None:
         if self._writing is not None:
