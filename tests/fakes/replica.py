@@ -13,6 +13,7 @@ from graphcache_service.app import close_services, create_app, start_services
 from graphcache_service.core.services import Services
 from graphcache_service.core.sweeper import Sweeper
 from graphcache_service.db import clock
+from graphcache_service.logs import configure_logs
 from graphcache_service.settings import load_settings
 
 NOON = 1_800_000_000.0
@@ -111,6 +112,7 @@ class Replica:
 async def replica(database_url: str, folder: Path, **settings: Any) -> AsyncIterator[Replica]:
     """A started replica; its background rounds run only when the test runs them."""
     places = {"database_url": database_url, "data_dir": folder / "data", "blob_store": str(folder / "blobs")}
+    configure_logs("error", "json")
     app = create_app(load_settings(environment={}, **places, **settings))
     services: Services = app.state.services
     await start_services(services)

@@ -70,6 +70,7 @@ class _Passing:
         self._received_bytes = 0
         self._status: int | None = None
         self._over: TooLarge | None = None
+        self._replaced = False
 
     def check_announced_length(self) -> None:
         for name, value in self.scope["headers"]:
@@ -93,9 +94,12 @@ class _Passing:
 
     async def send(self, message: Message) -> None:
         if self._over is not None and self._status is None:
-            # The framework made an answer of its own from what the limit raised inside it.
+            # The framework made an answer of its own from what the limit raised inside it: ours goes out instead.
             over, self._over = self._over, None
-            raise over
+            await self.refuse(error_answer(over, self.id))
+            self._replaced = True
+        if self._replaced:
+            return
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = message.setdefault("headers", [])
