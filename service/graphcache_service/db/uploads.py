@@ -1,21 +1,23 @@
 """SQL on uploads: bytes reserved against the quota before a body is read."""
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.clock import database_now
 from graphcache_service.db.models import BlobRow, CompileRow, UploadRow
 
+_GATE = (
+    select(CompileRow, BlobRow, database_now())
+    .outerjoin(BlobRow, BlobRow.digest == bindparam("digest"))
+    .where(CompileRow.id == bindparam("compile_id"))
+    .execution_options(populate_existing=True)
+)
+"""Built once: building it costs as much as running it."""
+
 
 async def gate(session: AsyncSession, compile_id: str, digest: str) -> tuple[CompileRow, BlobRow | None, float] | None:
     """In one question: a compile, the record of a blob, and the database's time; None without such a compile."""
-    found = await session.execute(
-        select(CompileRow, BlobRow, database_now())
-        .outerjoin(BlobRow, BlobRow.digest == digest)
-        .where(CompileRow.id == compile_id)
-        .execution_options(populate_existing=True)
-    )
-    row = found.one_or_none()
+    row = (await session.execute(_GATE, {"compile_id": compile_id, "digest": digest})).one_or_none()
     return None if row is None else (row[0], row[1], float(row[2]))
 
 
