@@ -149,6 +149,20 @@ def test_backward_of_an_older_forward_brings_its_own_hot_set_back() -> None:
     assert error(x.grad, reference(p).dx) < 1e-5
 
 
+def test_five_hundred_steps_of_random_lengths_stay_inside_the_manifest_and_in_flat_memory() -> None:
+    most = 90
+    layer = layer_for(P, (0, 1, 2))
+    layer.shared.graphs.restrict(layer.planned_keys(most, "lora"))
+    all_on_one = problem(most, top_k=1)
+    run(layer, replace(all_on_one, index_TK=all_on_one.index_TK * 0), full=False)
+    run(layer, problem(most), full=False)
+    size_bytes = layer.shared.arena.size_bytes()
+    lengths = torch.randint(0, most + 1, (500,), generator=torch.Generator().manual_seed(3)).tolist()
+    for tokens in lengths:
+        run(layer, problem(tokens, seed=tokens), full=False)
+    assert layer.shared.arena.size_bytes() == size_bytes
+
+
 def test_counts_and_shares_of_a_forward_add_up() -> None:
     p: Problem = problem(33)
     layer = layer_for(p, (0, 1, 2))

@@ -1,0 +1,141 @@
+"""enable's settings, on whole models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fakes.tiny_models import tiny, token_ids
+from fakes.torch_graphs import VERSION, TorchGraphs
+
+from graphcache_runtime import LADDERS, Ladder, enable, hot_sets_from
+from graphcache_runtime.graph_table import GraphTable, KeyNotPlanned
+from graphcache_runtime.handle import MoeHandle
+
+
+def frozen(family: str = "qwen3-moe") -> Any:
+    model = tiny(family)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("q_proj" in name)
+    return model
+
+
+def on_graphs(model: Any, graphs: Any = None, **options: Any) -> MoeHandle:
+    settings = {"graphs": graphs or TorchGraphs(), "toolchain_version": VERSION, "policy": "wait"}
+    return enable(model, **settings | options)
+
+
+def step(model: Any, tokens: int = 24) -> torch.Tensor:
+    ids = token_ids(tokens)
+    result = model(ids, labels=ids)
+    result.loss.backward()
+    logits: torch.Tensor = result.logits.detach()
+    return logits
+
+
+def test_strict_mode_makes_a_longer_input_an_error() -> None:
+    model = frozen()
+    on_graphs(model, strict_tokens=8, hot_fraction=1.0)
+    with pytest.raises(KeyNotPlanned, match="not in the manifest of this job"):
+        step(model, 200)
+
+
+def test_the_manifest_of_a_model_names_each_graph_once() -> None:
+    keys = on_graphs(frozen(), e_hot=3).manifest(100)
+    assert [(key.kind.value, key.bucket) for key in keys] == [
+        (kind, bucket)
+        for bucket in (8, 16, 32, 64, 128)
+        for kind in ("moe-experts-fwd", "moe-experts-bwd-lora")
+    ]
+
+
+def test_without_any_graph_training_goes_on_and_gets_faster_as_graphs_arrive() -> None:
+    model, graphs, there = frozen(), TorchGraphs(), set[int]()
+    want = step(model)
+    table = GraphTable(graphs, try_load=lambda key: graphs(key) if key.bucket in there else None, poll_s=3600)
+    handle = on_graphs(model, table, policy="ready-buckets", e_hot=3)
+    torch.testing.assert_close(step(model), want, rtol=1e-4, atol=1e-4)
+    assert handle.stats()["device_calls"] == 0
+    assert sum(handle.stats()["not_ready"].values()) == 2
+    there |= set(LADDERS["packed"].rungs)
+    while table.poll():
+        pass
+    torch.testing.assert_close(step(model), want, rtol=1e-4, atol=1e-4)
+    assert handle.stats()["device_calls"] == 4
+
+
+def test_hot_sets_follow_the_router_and_each_change_uploads_once() -> None:
+    model = frozen()
+    handle = on_graphs(model, e_hot=3, replan_every=4)
+    for _ in range(9):
+        step(model)
+    stats = handle.stats()
+    assert stats["weight_uploads"] == 2 + stats["replans"]
+
+
+def test_written_statistics_choose_the_next_jobs_hot_sets(tmp_path: Path) -> None:
+    model, path = frozen(), tmp_path / "stats.json"
+    handle = on_graphs(model, e_hot=3)
+    step(model)
+    handle.save_stats(path)
+    handle.disable()
+    hot_sets = hot_sets_from(path, 3)
+    routed = handle.layers["model.layers.0.mlp.experts"].stats.routed
+    assert sorted(routed[e] for e in hot_sets[0]) == sorted(routed.values())[-3:]
+    assert json.loads(path.read_text())["totals"]["rows"] == handle.stats()["rows"]
+    assert on_graphs(model, e_hot=3, hot_sets=hot_sets).hot_sets()["model.layers.0.mlp.experts"] == hot_sets[0]
+
+
+def test_a_file_that_is_no_statistics_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("[]")
+    with pytest.raises(ValueError, match=r"other\.json is no file of MoeHandle\.save_stats"):
+        hot_sets_from(path, 3)
+
+
+def test_a_memory_budget_gives_every_layer_the_same_number_of_slots() -> None:
+    model = frozen()
+    one_expert = 3 * 32 * 24 * 4
+    handle = on_graphs(model, hot_bytes=2 * 5 * one_expert + 17)
+    assert [len(hot) for hot in handle.hot_sets().values()] == [5, 5]
+
+
+def test_a_budget_too_small_for_one_expert_is_refused() -> None:
+    with pytest.raises(ValueError, match="leaves no hot expert a layer"):
+        on_graphs(frozen(), hot_bytes=100)
+
+
+def test_choosing_by_cost_gives_the_same_numbers() -> None:
+    model = frozen()
+    want = step(model)
+    handle = on_graphs(model, e_hot=4, overflow="cost")
+    torch.testing.assert_close(step(model), want, rtol=1e-4, atol=1e-4)
+    assert sum(handle.stats()["ways"].values()) == 2
+
+
+def test_a_full_update_uploads_each_layer_once_a_step_and_ahead_of_its_use() -> None:
+    model = tiny("qwen3-moe")
+    handle = on_graphs(model, e_hot=3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    for _ in range(3):
+        step(model)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert handle.stats()["weight_uploads"] == 6
+
+
+def test_a_cache_without_its_toolchain_is_refused(tmp_path: Path) -> None:
+    from graphcache_client import DiskStore, GraphCache
+
+    with pytest.raises(ValueError, match="need the toolchain that loads them"):
+        on_graphs(frozen(), GraphCache(None, DiskStore(tmp_path / "store")))
+
+
+def test_a_short_ladder_is_kept_whatever_the_length() -> None:
+    model = frozen()
+    handle = on_graphs(model, e_hot=8, ladder=Ladder((8, 16)))
+    want_from = frozen()
+    torch.testing.assert_close(step(model, 70), step(want_from, 70), rtol=1e-4, atol=1e-4)
+    assert {key.bucket for key in handle.keys_used()} <= {8, 16}
+    assert LADDERS["packed"].largest == 1024
