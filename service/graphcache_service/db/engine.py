@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from graphcache_service.core.errors import DatabaseUnavailable, StoreFull
-from graphcache_service.db.inline_sqlite import BUSY_MS, DRIVER, begin_at_once, is_locked
+from graphcache_service.db.inline_sqlite import BUSY_MS, DRIVER, InlineConnection, begin_at_once, is_locked
 
 Dialect = Literal["sqlite", "postgresql"]
 
@@ -66,7 +66,7 @@ def make_sqlite_engine(url: URL, *, pool_size: int, inline: bool) -> AsyncEngine
     """An engine on a SQLite file: ``inline`` on the event loop, or in threads for what takes long."""
     arguments: dict[str, Any] = {"timeout": BUSY_MS / 1_000}
     if inline:
-        arguments["check_same_thread"] = False
+        arguments |= {"check_same_thread": False, "factory": InlineConnection}
     engine = create_async_engine(
         url.set(drivername=DRIVER if inline else "sqlite+aiosqlite"), pool_size=pool_size, connect_args=arguments
     )

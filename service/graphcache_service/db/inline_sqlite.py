@@ -18,6 +18,20 @@ BUSY_MS: Final = 5_000
 """How long a read waits for another process that recovers the file; readers never wait for writers."""
 
 
+class InlineCursor(sqlite3.Cursor):
+    """A cursor with the one method that the asynchronous engine asks of one."""
+
+    async def _async_soft_close(self) -> None:
+        """Its rows are still to be read, and nothing has to be awaited for them."""
+
+
+class InlineConnection(sqlite3.Connection):
+    """A connection that makes such cursors."""
+
+    def cursor(self, factory: Any = InlineCursor) -> Any:
+        return super().cursor(factory)
+
+
 class InlineSQLite(SQLiteDialect_pysqlite):
     """Python's own driver, under SQLAlchemy's asynchronous engine."""
 
