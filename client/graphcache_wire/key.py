@@ -39,6 +39,9 @@ class Kind(StrEnum):
     """``dx[E, B, H]``: the experts are frozen."""
     EXPERTS_BACKWARD_FULL = "moe-experts-bwd-full"
     """``dx``, ``dgate_up[E, 2F, H]``, ``ddown[E, H, F]``."""
+    VENDOR_ENTRY = "vendor-cache-entry"
+    """No graph of ours, but an entry of a vendor compiler's own cache. Its sizes are 1, its mode is baked, and ``weights``
+    is the sha256 of the vendor's key: so it is shared like a graph, and no worker is asked to compile it."""
 
 
 def is_bucket(rows: int) -> bool:
@@ -103,8 +106,15 @@ class GraphKey(WireModel):
 
     @model_validator(mode="after")
     def _backward_takes_weights_as_inputs(self) -> Self:
-        if self.mode == "baked" and self.kind is not Kind.EXPERTS_FORWARD:
+        if self.mode == "baked" and self.kind not in (Kind.EXPERTS_FORWARD, Kind.VENDOR_ENTRY):
             raise ValueError("a backward takes its weights as inputs: mode baked is for moe-experts-fwd alone")
+        return self
+
+    @model_validator(mode="after")
+    def _vendor_entry_has_no_shape(self) -> Self:
+        sizes = (self.e_hot, self.h, self.f, self.bucket)
+        if self.kind is Kind.VENDOR_ENTRY and (self.mode != "baked" or sizes != (1, 1, 1, 1)):
+            raise ValueError("a vendor-cache-entry has mode baked, and e_hot, h, f and bucket 1")
         return self
 
     @property
@@ -138,5 +148,7 @@ class GraphKey(WireModel):
 
     def label(self) -> str:
         """For people: ``moe-experts-fwd E32 H2048 F768 B64 bf16``."""
+        if self.kind is Kind.VENDOR_ENTRY:
+            return f"{self.kind} {(self.weights or '')[:16]}"
         baked = f" baked {self.weights[:8]}" if self.weights else ""
         return f"{self.kind} E{self.e_hot} H{self.h} F{self.f} B{self.bucket} {self.dtype}{baked}"
