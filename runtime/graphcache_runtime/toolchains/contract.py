@@ -18,6 +18,7 @@ import torch
 from pydantic import TypeAdapter
 
 from graphcache_runtime.compile_check import check_graph
+from graphcache_runtime.experts import MODULES
 from graphcache_runtime.toolchains.base import CompileRejected, LoadedGraph, LoadFailed, Toolchain, Weights
 from graphcache_runtime.toolchains.interface import interface_of
 from graphcache_runtime.toolchains.registry import toolchain_named, toolchain_of
@@ -109,7 +110,7 @@ class ToolchainContract:
         assert type(toolchain_of(version)) is type(toolchain)
         assert toolchain.name == self.toolchain_name
 
-    @pytest.mark.parametrize("kind", list(Kind))
+    @pytest.mark.parametrize("kind", list(MODULES))
     def test_a_graph_of_every_kind_agrees_with_pytorch(
         self, toolchain: Toolchain, compiles: CompiledOnce, kind: Kind
     ) -> None:
@@ -164,7 +165,7 @@ class ToolchainContract:
         _, loaded, (x, gate_up, down) = self.forward(toolchain, compiles)
         with pytest.raises(ValueError, match="input x has shape"):
             loaded(x[:, :4], gate_up, down)
-        with pytest.raises(ValueError, match="input down is torch.float64"):
+        with pytest.raises(ValueError, match=r"input down is torch\.float64"):
             loaded(x, gate_up, down.double())
         with pytest.raises(ValueError, match="takes 3 inputs"):
             loaded(x, gate_up)

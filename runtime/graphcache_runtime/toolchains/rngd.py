@@ -89,7 +89,7 @@ class RngdToolchain:
     def compile(
         self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
     ) -> CompiledGraph:
-        settings = {name: value for name, value in key.options.items() if name not in GRAPH_OPTIONS}
+        settings = _settings(key)
         if unknown := sorted(settings.keys() - vendor.SETTINGS):
             known = ", ".join(sorted(vendor.SETTINGS))
             raise CompileRejected(f"rngd has no setting {', '.join(unknown)}; it has {known}")
@@ -142,6 +142,15 @@ class RngdToolchain:
             versions=vendor.all_versions(),
             settings=settings,
         )
+
+
+def _settings(key: GraphKey) -> dict[str, str]:
+    """The compiler's settings: the key's options, and what its dtype asks for where they say nothing.
+
+    By default the compiler casts fp32 products to bf16 (errors of 0.4 %, measured): a key of fp32 means fp32.
+    """
+    exact = {"implicit_type_casting": "false"} if key.dtype == "fp32" else {}
+    return exact | {name: value for name, value in key.options.items() if name not in GRAPH_OPTIONS}
 
 
 @contextmanager

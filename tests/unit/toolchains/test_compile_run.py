@@ -15,9 +15,9 @@ from graphcache_wire import FailureClass
 MIB = 2**20
 
 
-def death_of(folder, behave: str, limits: CompileLimits = CompileLimits(), **more) -> CompileDied:
+def death_of(folder, behave: str, limits: CompileLimits | None = None, **more) -> CompileDied:
     with pytest.raises(CompileDied) as caught:
-        run_compile("stub", stub_key(behave), folder, ignore, limits, **more)
+        run_compile("stub", stub_key(behave), folder, ignore, limits or CompileLimits(), **more)
     return caught.value
 
 

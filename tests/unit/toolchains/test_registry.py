@@ -29,7 +29,7 @@ def test_an_unknown_name_lists_what_there_is_and_why_each_is_not_usable():
 
 
 def test_a_version_that_nothing_makes_lists_what_there_is():
-    with pytest.raises(UnknownToolchain, match="other-1.0.*stub-1.0"):
+    with pytest.raises(UnknownToolchain, match=r"other-1\.0.*stub-1\.0"):
         toolchain_of("other-1.0")
 
 
