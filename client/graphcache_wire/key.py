@@ -40,8 +40,8 @@ class Kind(StrEnum):
     EXPERTS_BACKWARD_FULL = "moe-experts-bwd-full"
     """``dx``, ``dgate_up[E, 2F, H]``, ``ddown[E, H, F]``."""
     VENDOR_ENTRY = "vendor-cache-entry"
-    """No graph of ours, but an entry of a vendor compiler's own cache. Its sizes are 1, its mode is baked, and ``weights``
-    is the sha256 of the vendor's key: so it is shared like a graph, and no worker is asked to compile it."""
+    """No graph of ours, but an entry of a vendor compiler's own cache. Its sizes are 1, its mode is baked, and
+    ``weights`` is the sha256 of the vendor's key: shared like a graph, but no worker is asked to compile it."""
 
 
 def is_bucket(rows: int) -> bool:
