@@ -1,7 +1,6 @@
 """ServiceClient: every call of the API, typed; outages and refusals as errors of their own."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from graphcache_client.breaker import CircuitBreaker
 from graphcache_client.errors import LeaseLost, RequestRefused, ServiceUnavailable
 from graphcache_client.identity import default_holder, new_owner
+from graphcache_client.uploads import upload_file
 from graphcache_client.verify import READ_BYTES
 from graphcache_wire import (
     ClaimRequest,
@@ -157,26 +157,22 @@ class ServiceClient:
             return False
 
     def upload(self, path: Path, digest: str, size_bytes: int, lease: Lease) -> None:
-        """Send a file under a lease, in pieces of 1 MiB; a blob that is stored already ends it early.
+        """Send a file under a lease; a blob that is stored already ends it early.
 
         Raises:
             LeaseLost: the lease is no longer this owner's.
         """
-        params = {
-            routes.COMPILE_ID_PARAMETER: lease.compile_id,
-            routes.GENERATION_PARAMETER: str(lease.generation),
-        }
+        params = {routes.COMPILE_ID_PARAMETER: lease.compile_id, routes.GENERATION_PARAMETER: str(lease.generation)}
+        url = routes.BLOB.format(digest=digest)
 
-        def send() -> httpx.Response:
-            return self._http.put(
-                routes.BLOB.format(digest=digest),
-                params=params,
-                content=_pieces(path),
-                headers={"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream"},
-                timeout=_timeout(STALL_S, None),
+        def put(body: Callable[[], Iterator[bytes]], headers: dict[str, str]) -> httpx.Response:
+            headers = headers | {"Content-Type": "application/octet-stream"}
+            timeout = _timeout(STALL_S, None)
+            return self._call(
+                lambda: self._http.put(url, params=params, content=body(), headers=headers, timeout=timeout)
             )
 
-        self._call(send)
+        upload_file(put, path, size_bytes)
 
     def download(self, digest: str, size_bytes: int, into: Path, *, deadline: float | None = None) -> None:
         """Fetch a blob into a file, going on where a broken connection left it. The caller checks the digest.
@@ -277,7 +273,7 @@ class ServiceClient:
         self._breaker.succeeded()
 
     def _judged(self, answer: httpx.Response) -> httpx.Response:
-        if answer.is_success:
+        if answer.is_success or answer.status_code == httpx.codes.PERMANENT_REDIRECT:
             self._answered()
             return answer
         body = _error_body(answer)
@@ -296,13 +292,6 @@ def _timeout(seconds: float, deadline: float | None) -> httpx.Timeout:
     if deadline is not None:
         seconds = min(seconds, max(0.2, deadline - time.monotonic()))
     return httpx.Timeout(seconds, connect=min(CONNECT_S, seconds))
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while piece := file.read(READ_BYTES):
-            yield piece
 
 
 def _reason(error: httpx.HTTPError) -> str:

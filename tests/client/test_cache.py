@@ -1,8 +1,11 @@
 """GraphCache against a real service: each place that a graph can come from, and what an outage does."""
 
+import hashlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from fakes.client_side import advance_clock, publish, writes
 from fakes.running_service import RunningService
@@ -221,3 +224,32 @@ def test_a_restart_of_the_service_is_waited_out_and_nothing_is_compiled_here(tmp
     finally:
         running.kill()
     assert compiled == []
+
+
+def test_a_large_graph_goes_up_in_parts(service, other, key, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphcache_client.uploads.PART_BYTES", 100_000)
+    content = os.urandom(350_001)
+    publish(service, key, content, tmp_path)
+    with GraphCache(other, DiskStore(tmp_path / "b")) as cache:
+        assert cache.get(key).path.read_bytes() == content
+
+
+def test_an_upload_goes_on_where_a_connection_broke(service, key, tmp_path, monkeypatch):
+    content = os.urandom(300_000)
+    path = tmp_path / "graph"
+    path.write_bytes(content)
+    sent = []
+
+    def breaks_once(path, start, end):
+        sent.append(start)
+        yield content[start : start + 50_000]
+        if len(sent) == 2:
+            raise httpx.WriteError("the connection broke")
+        yield content[start + 50_000 : end]
+
+    monkeypatch.setattr("graphcache_client.uploads.PART_BYTES", 100_000)
+    monkeypatch.setattr("graphcache_client.uploads.pieces", breaks_once)
+    lease = asked(service, key, can_compile=True).lease
+    service.upload(path, hashlib.sha256(content).hexdigest(), len(content), lease)
+    assert sent[0] == 0
+    assert 0 not in sent[1:]
