@@ -44,8 +44,8 @@ make_thin() {
     stamp=$(short_sha <"$root/pyproject.toml")
     [ "$(cat "$thin/complete" 2>/dev/null)" = "$stamp" ] && return
     say "installing this checkout into $thin"
-    rm -rf "$thin"
-    "$base/bin/python" -m venv --without-pip "$thin" >&2
+    # In place: a worker or a test may be running in it.
+    [ -e "$thin/bin/python" ] || "$base/bin/python" -m venv --without-pip "$thin" >&2
     "$base/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
         >"$("$thin/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vendor.pth"
     "$base/bin/python" -m pip --python "$thin/bin/python" install -q --disable-pip-version-check --no-deps \
