@@ -35,7 +35,8 @@ class StatsRow(WireModel):
     """Ended attempts by outcome: ready, or the failure's class; expired leases count as lost."""
     compile_s_spent: Seconds
     compile_s_saved: Seconds
-    """Seconds of compile that hits and joined waits did not have to spend again."""
+    """Seconds of compile that hits of disk and service, and joined waits, did not have to spend again. A hit of memory
+    saves none: its process had the graph already."""
     stored_bytes: Count
     wait: Percentiles
 

@@ -28,7 +28,7 @@ def every_command():
 
 
 @pytest.mark.parametrize(
-    ("name", "command"), every_command(), ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "command"), list(every_command()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_every_command_has_help_and_is_documented_with_all_its_options(name, command):
     assert command.help

@@ -87,6 +87,7 @@ async def record_usage(services: Services, caller: Caller, request: UsageRequest
 
 
 def _as_batch(request: UsageRequest, known: Mapping[str, tuple[str, float]]) -> Batch:
+    """A hit of memory saves no compile: the process had the graph, and what that saved was counted when it came."""
     batch = Batch()
     for hit in request.hits:
         if hit.key_digest in known:
@@ -94,5 +95,6 @@ def _as_batch(request: UsageRequest, known: Mapping[str, tuple[str, float]]) -> 
             event: Event = "hit_memory" if hit.tier == "memory" else "hit_disk"
             tally = batch.events[(namespace, hit.key_digest), event]
             tally.count += hit.count
-            tally.saved_s += hit.count * compile_s
+            if hit.tier == "disk":
+                tally.saved_s += hit.count * compile_s
     return batch
