@@ -80,6 +80,7 @@ def main(path: str) -> None:
         trained = handle.stats()
         differences = compare(model, handle, text[0][:, : config.compare_rows + 1])
         facts = {"steps": steps, "stats": trained, "differences": differences, "tiers": cache.counts()}
+        facts |= {"runs_on": toolchain.runs_on()}
     say("result", **facts, output_bound=OUTPUT_BOUND, gradient_bound=GRADIENT_BOUND)
 
 

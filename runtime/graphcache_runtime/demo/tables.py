@@ -38,10 +38,10 @@ def graphs_table(graphs: Sequence[GraphDetail], compiled_now: set[str]) -> Table
 
 def tiers_table(results: Mapping[str, Any]) -> Table:
     columns = ("memory", "disk", "service", "joined", "compiled", "broken")
-    titles = ("node", "memory", "disk", "service", "joined a wait", "compiled here", "broken")
+    titles = ("node", "memory", "disk", "service", "joined a wait", "compiled here", "broken", "graphs run on")
     table = Table(*titles, title="Where each node's graphs came from")
     for node, result in results.items():
-        table.add_row(node, *(str(result["tiers"][tier]) for tier in columns))
+        table.add_row(node, *(str(result["tiers"][tier]) for tier in columns), result["runs_on"])
     return table
 
 
