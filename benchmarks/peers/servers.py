@@ -106,9 +106,8 @@ def process(
 @contextmanager
 def service(folder: Path, **settings: object) -> Iterator[Service]:
     """Ours, with tokens needed and a database on disk. ``settings`` are those of the service."""
-    folder.mkdir(parents=True)
     data = folder / "data"
-    data.mkdir(mode=0o700)
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
     token = asyncio.run(_make_token(str(settings.get("database_url", f"sqlite:///{data / 'graphcache.db'}"))))
     ready = folder / "ready"
     chosen = {"require_tokens": True, "lease_ttl_s": 3_600, "x_accel_prefix": "/blobs-inside/"} | settings
