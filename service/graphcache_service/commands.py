@@ -36,8 +36,8 @@ def settings_or_exit(config: Path | None, **given: Any) -> Settings:
 
 def with_services(settings: Settings, work: Callable[[Services], Awaitable[Result]]) -> Result:
     """Run ``work`` on the database and store of a service, which may serve meanwhile."""
-    from graphcache_service.app import close_services, open_services
     from graphcache_service.db.migrate import migrate
+    from graphcache_service.lifecycle import close_services, open_services
 
     async def run() -> Result:
         services = open_services(settings)

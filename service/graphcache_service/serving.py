@@ -16,6 +16,7 @@ import uvicorn
 from graphcache_service.api.hot_protocol import hot_protocol
 from graphcache_service.app import Application, create_app
 from graphcache_service.core.services import Services
+from graphcache_service.lifecycle import start_services
 from graphcache_service.logs import configure_logs
 from graphcache_service.settings import Settings
 
@@ -96,10 +97,12 @@ async def run(settings: Settings, ready_file: Path | None = None) -> None:
 
     Raises:
         OSError: the address cannot be had.
-        SettingsError, BlobStoreUnavailable, DatabaseUnavailable: it cannot start.
+        SettingsError, BlobStoreUnavailable, DatabaseUnavailable: it cannot start, or may not listen there.
     """
     configure_logs(settings.log_level, settings.log_format)
     app = create_app(settings)
+    # Here, and not only in the server's own start: what fails is told in one line, before anybody can connect.
+    await start_services(app.state.services)
     listening = listen(settings.host, settings.port)
     config = uvicorn.Config(app, **server_options(settings, app))
     server = Server(config, app.state.services, url_of(listening, settings.host), ready_file)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fakes.replica import OTHER, Replica, key, replica
+
 from graphcache_service.core import eviction
 from graphcache_service.core.eviction import Excess, choose, excess
 from graphcache_service.db.eviction import Candidate

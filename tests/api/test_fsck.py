@@ -4,12 +4,22 @@ import os
 from pathlib import Path
 
 from fakes.replica import NOON, Replica, key, sha256
+
 from graphcache_service.core.fsck import check_newest, fsck
 
 
 def blob_path(tmp_path: Path, digest: str) -> Path:
     (path,) = (path for path in (tmp_path / "blobs").rglob(f"*{digest}*") if path.is_file())
     return path
+
+
+def store_by_hand(known: Path, known_digest: str, content: bytes, age_s: float) -> None:
+    """Put bytes where the store would, as they are after a kill between blob and row."""
+    digest = sha256(content)
+    place = str(known).replace(known_digest, digest).replace(f"/{known_digest[:2]}/", f"/{digest[:2]}/")
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
+    Path(place).write_bytes(content)
+    os.utime(place, (NOON - age_s, NOON - age_s))
 
 
 async def test_whole_store_is_clean(service: Replica) -> None:
@@ -40,12 +50,8 @@ async def test_flipped_bit_is_found_by_the_deep_check_alone(service: Replica, tm
 async def test_old_bytes_without_a_row_are_removed_and_young_ones_left(service: Replica, tmp_path: Path) -> None:
     artifact = await service.publish(key())
     known = blob_path(tmp_path, artifact["blob"])
-    for content, age_s in ((b"old", 7_200), (b"young", 60)):
-        digest = sha256(content)
-        path = Path(str(known).replace(artifact["blob"], digest).replace(f"/{artifact['blob'][:2]}/", f"/{digest[:2]}/"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        os.utime(path, (NOON - age_s, NOON - age_s))
+    store_by_hand(known, artifact["blob"], b"old", age_s=7_200)
+    store_by_hand(known, artifact["blob"], b"young", age_s=60)
     assert (await fsck(service.services, mend=True)).bytes_without_rows == [sha256(b"old")]
     assert (await fsck(service.services)).clean()
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fakes.replica import NODE, NOON, OTHER, WORKER, Json, Replica, key
+
 from graphcache_service.core.callers import OPEN_CALLER
 from graphcache_service.core.reports import quarantine_producer
 

