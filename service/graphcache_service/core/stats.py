@@ -61,8 +61,27 @@ class _Group:
         )
 
 
-async def _gather(session: AsyncSession, which: Filter) -> dict[str, _Group]:
-    groups: dict[str, _Group] = defaultdict(_Group)
+    def add(self, other: "_Group") -> None:
+        counters = ((self.events, other.events), (self.compiles, other.compiles), (self.attempts, other.attempts))
+        for mine, its in counters:
+            for name, count in its.items():
+                mine[name] += count
+        self.saved_s += other.saved_s
+        self.spent_s += other.spent_s
+        self.stored_bytes += other.stored_bytes
+        self.waits += other.waits
+
+
+def _merged(groups: dict[rows.Group, _Group], position: int | None) -> dict[str, _Group]:
+    """Groups by one of their columns alone; by none of them, all under "all"."""
+    merged: dict[str, _Group] = defaultdict(_Group)
+    for group, its in groups.items():
+        merged["all" if position is None else group[position]].add(its)
+    return merged
+
+
+async def _gather(session: AsyncSession, which: Filter) -> dict[rows.Group, _Group]:
+    groups: dict[rows.Group, _Group] = defaultdict(_Group)
     for group, event, count, saved_s in await rows.usage_sums(session, which):
         groups[group].events[event] += count
         groups[group].saved_s += saved_s
@@ -108,11 +127,10 @@ async def stats(services: Services, caller: Caller, since: datetime | None, grou
     namespaces = caller.readable()
     async with services.database.scan() as session:
         now = await clock.now(session)
-        totals = await _gather(session, Filter(namespaces, since_s, None))
-        by_toolchain = await _gather(session, Filter(namespaces, since_s, "toolchain"))
-        groups = by_toolchain
-        if group_by is not None and group_by != "toolchain":
-            groups = await _gather(session, Filter(namespaces, since_s, group_by))
+        # Grouped as finely as anything below needs, so that each table is read once.
+        columns = ("toolchain",) if group_by in (None, "toolchain") else ("toolchain", str(group_by))
+        gathered = await _gather(session, Filter(namespaces, since_s, columns))
+        totals, by_toolchain, groups = (_merged(gathered, position) for position in (None, 0, len(columns) - 1))
         blob_count, blob_bytes = await blobs.stored(session)
         evicted, evicted_bytes, ages = await rows.evictions(session, namespaces, since_s)
         return Stats(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, String, cast, func, literal, select
+from sqlalchemy import ColumnElement, Double, Row, Select, String, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import (
@@ -23,86 +23,78 @@ NEWEST_WAITS = 20_000
 """Percentiles come from this many of the newest waits."""
 
 
+Group = tuple[str, ...]
+"""The values of a filter's columns, as text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows count, and how they are grouped."""
+    """Which rows count, and by which columns of the key they are grouped."""
 
     namespaces: Sequence[str]
     since: float
-    group_by: str | None
+    columns: tuple[str, ...]
 
-    def group(self) -> ColumnElement[Any]:
-        """The group's name as text."""
-        if self.group_by is None:
-            return literal("all")
-        return cast({"kind": GraphKeyRow.kind, "toolchain": GraphKeyRow.toolchain, "bucket": GraphKeyRow.bucket}[
-            self.group_by
-        ], String)
+    def grouped(self, table: type[Any], *values: ColumnElement[Any], also_by: Sequence[Any] = ()) -> Select[Any]:
+        """Sums of ``values`` by the columns. A column that only the key has costs a look-up a row."""
+        columns = [getattr(table, name, None) or getattr(GraphKeyRow, name) for name in self.columns]
+        asked: list[ColumnElement[Any]] = [*(cast(column, String) for column in columns), *also_by, *values]
+        statement: Select[Any] = select(*asked).select_from(table)
+        if any(not hasattr(table, name) for name in self.columns):
+            statement = statement.join(GraphKeyRow, GraphKeyRow.key_digest == table.key_digest)
+        return statement.where(table.namespace.in_(self.namespaces)).group_by(*columns, *also_by)
+
+    def split(self, row: Row[Any]) -> tuple[Group, tuple[Any, ...]]:
+        """A row's group, and what follows it."""
+        return tuple(row[: len(self.columns)]), tuple(row[len(self.columns) :])
 
 
-async def usage_sums(session: AsyncSession, which: Filter) -> list[tuple[str, str, int, float]]:
+async def usage_sums(session: AsyncSession, which: Filter) -> list[tuple[Group, str, int, float]]:
     """Group, event, count, seconds saved."""
-    group = which.group().label("grouped")
-    rows = await session.execute(
-        select(group, UsageRow.event, func.sum(UsageRow.count), func.sum(UsageRow.saved_s))
-        .join(GraphKeyRow, GraphKeyRow.key_digest == UsageRow.key_digest)
-        .where(UsageRow.namespace.in_(which.namespaces), UsageRow.period_start >= which.since)
-        .group_by(group, UsageRow.event)
-    )
-    return [(str(row[0]), str(row[1]), int(row[2]), float(row[3])) for row in rows]
+    statement = which.grouped(
+        UsageRow, func.sum(UsageRow.count), func.sum(UsageRow.saved_s), also_by=[UsageRow.event]
+    ).where(UsageRow.period_start >= which.since)
+    rows = [which.split(row) for row in await session.execute(statement)]
+    return [(group, str(event), int(count), float(saved_s)) for group, (event, count, saved_s) in rows]
 
 
-async def compile_counts(session: AsyncSession, which: Filter) -> list[tuple[str, str, int]]:
+async def compile_counts(session: AsyncSession, which: Filter) -> list[tuple[Group, str, int]]:
     """Group, state, number of keys as they stand now."""
-    group = which.group().label("grouped")
-    rows = await session.execute(
-        select(group, CompileRow.state, func.count())
-        .join(GraphKeyRow, GraphKeyRow.key_digest == CompileRow.key_digest)
-        .where(CompileRow.namespace.in_(which.namespaces))
-        .group_by(group, CompileRow.state)
-    )
-    return [(str(row[0]), str(row[1]), int(row[2])) for row in rows]
+    statement = which.grouped(CompileRow, func.count(), also_by=[CompileRow.state])
+    rows = [which.split(row) for row in await session.execute(statement)]
+    return [(group, str(state), int(count)) for group, (state, count) in rows]
 
 
-async def attempt_counts(session: AsyncSession, which: Filter) -> list[tuple[str, str, int, float]]:
+async def attempt_counts(session: AsyncSession, which: Filter) -> list[tuple[Group, str, int, float]]:
     """Group, outcome or failure class, number, seconds spent (the lease's length where the holder told none)."""
-    group = which.group().label("grouped")
     outcome = func.coalesce(AttemptRow.failure_class, AttemptRow.outcome).label("ended_as")
     spent = func.coalesce(AttemptRow.compile_s, AttemptRow.ended_at - AttemptRow.started_at)
-    rows = await session.execute(
-        select(group, outcome, func.count(), func.sum(cast(spent, Double)))
-        .join(GraphKeyRow, GraphKeyRow.key_digest == AttemptRow.key_digest)
-        .where(
-            AttemptRow.namespace.in_(which.namespaces), AttemptRow.outcome != "running",
-            AttemptRow.ended_at >= which.since,
-        )
-        .group_by(group, outcome)
-    )
-    return [(str(row[0]), str(row[1]), int(row[2]), float(row[3] or 0.0)) for row in rows]
+    statement = which.grouped(
+        AttemptRow, func.count(), func.sum(cast(spent, Double)), also_by=[outcome]
+    ).where(AttemptRow.outcome != "running", AttemptRow.ended_at >= which.since)
+    rows = [which.split(row) for row in await session.execute(statement)]
+    return [(group, str(ended_as), int(count), float(spent_s or 0.0)) for group, (ended_as, count, spent_s) in rows]
 
 
-async def stored_bytes(session: AsyncSession, which: Filter) -> list[tuple[str, int]]:
+async def stored_bytes(session: AsyncSession, which: Filter) -> list[tuple[Group, int]]:
     """Group, bytes of its standing artifacts."""
-    group = which.group().label("grouped")
-    rows = await session.execute(
-        select(group, func.sum(ArtifactRow.size_bytes))
-        .join(GraphKeyRow, GraphKeyRow.key_digest == ArtifactRow.key_digest)
-        .where(ArtifactRow.namespace.in_(which.namespaces), ArtifactRow.state == "standing")
-        .group_by(group)
-    )
-    return [(str(row[0]), int(row[1] or 0)) for row in rows]
+    statement = which.grouped(ArtifactRow, func.sum(ArtifactRow.size_bytes)).where(ArtifactRow.state == "standing")
+    rows = [which.split(row) for row in await session.execute(statement)]
+    return [(group, int(size_bytes or 0)) for group, (size_bytes,) in rows]
 
 
-async def waits(session: AsyncSession, which: Filter) -> list[tuple[str, float]]:
+async def waits(session: AsyncSession, which: Filter) -> list[tuple[Group, float]]:
     """Group, seconds of each of the newest waits."""
-    rows = await session.execute(
-        select(which.group(), WaitRow.wait_s)
+    asked: list[ColumnElement[Any]] = [cast(getattr(GraphKeyRow, name), String) for name in which.columns]
+    newest: Select[Any] = (
+        select(*asked, WaitRow.wait_s)
         .join(GraphKeyRow, GraphKeyRow.key_digest == WaitRow.key_digest)
         .where(WaitRow.namespace.in_(which.namespaces), WaitRow.ended_at >= which.since)
         .order_by(WaitRow.ended_at.desc())
         .limit(NEWEST_WAITS)
     )
-    return [(str(row[0]), float(row[1])) for row in rows]
+    rows = [which.split(row) for row in await session.execute(newest)]
+    return [(group, float(wait_s)) for group, (wait_s,) in rows]
 
 
 async def reserved_bytes(session: AsyncSession) -> int:
