@@ -1,6 +1,5 @@
 """The service as a process: it says where it listens, stops gracefully, and survives kill -9."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -138,8 +137,9 @@ def test_fsck_and_evict_say_what_they_found(tmp_path: Path) -> None:
 
 
 def test_database_that_cannot_be_reached_is_an_error_not_a_start(tmp_path: Path) -> None:
-    url = f"postgresql://nobody@127.0.0.1:1/none?application_name={os.getpid()}"
+    url = "postgresql://nobody:secret@127.0.0.1:1/none?sslmode=disable"
     ended = run("serve", "--port", "0", "--data-dir", str(tmp_path), "--database-url", url)
     assert ended.returncode == 2
     assert "cannot be reached" in ended.stderr
+    assert "secret" not in ended.stderr
     assert ended.stderr.count("\n") == 1

@@ -53,6 +53,14 @@ class PostgresServer:
         self._run(self._execute("migrated", "; ".join(statements)))
         return self.url("migrated")
 
+    def pause(self) -> None:
+        """Stop the server; its connections break."""
+        self._server.stop()
+
+    def resume(self) -> None:
+        """Start it again, at the same address."""
+        self._server.start()
+
     def stop(self) -> None:
         self._server.cleanup()
 

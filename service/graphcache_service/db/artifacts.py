@@ -53,7 +53,11 @@ async def retire(session: AsyncSession, artifact_id: int, *, state: str, reason:
 
 async def standing_of_blob(session: AsyncSession, blob: str) -> list[ArtifactRow]:
     """Every standing artifact with these bytes: two keys may share one blob."""
-    rows = await session.scalars(select(ArtifactRow).where(ArtifactRow.blob == blob, ArtifactRow.state == "standing"))
+    rows = await session.scalars(
+        select(ArtifactRow)
+        .where(ArtifactRow.blob == blob, ArtifactRow.state == "standing")
+        .order_by(ArtifactRow.namespace, ArtifactRow.key_digest)
+    )
     return list(rows)
 
 

@@ -133,15 +133,23 @@ async def move(session: AsyncSession, row: CompileRow, **values: Any) -> Compile
 
 async def raise_priority(session: AsyncSession, namespace: str, key_digests: Sequence[str], priority: int) -> None:
     """Raise open compiles that have a lower priority; never lowers one."""
-    await session.execute(
-        update(CompileRow)
-        .where(
-            CompileRow.namespace == namespace, CompileRow.key_digest.in_(key_digests),
-            CompileRow.state.in_(("queued", "leased")), CompileRow.priority < priority,
+    for first in range(0, len(key_digests), DIGESTS_A_QUERY):
+        lower = await session.scalars(
+            select(CompileRow.id)
+            .where(
+                CompileRow.namespace == namespace,
+                CompileRow.key_digest.in_(sorted(key_digests)[first : first + DIGESTS_A_QUERY]),
+                CompileRow.state.in_(("queued", "leased")), CompileRow.priority < priority,
+            )
+            .order_by(CompileRow.namespace, CompileRow.key_digest)  # the lock order of whoever changes many rows
+            .with_for_update()
         )
-        .values(priority=priority)
-        .execution_options(synchronize_session=False)
-    )
+        await session.execute(
+            update(CompileRow)
+            .where(CompileRow.id.in_(lower.all()), CompileRow.priority < priority)
+            .values(priority=priority)
+            .execution_options(synchronize_session=False)
+        )
 
 
 async def key_of(session: AsyncSession, key_digest: str) -> GraphKey | None:

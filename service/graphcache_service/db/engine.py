@@ -41,7 +41,11 @@ def parse_database_url(text: str) -> URL:
         case "sqlite":
             return url.set(drivername=DRIVER)
         case "postgresql" | "postgres":
-            return url.set(drivername="postgresql+asyncpg")
+            # libpq and everybody's documentation say sslmode; SQLAlchemy hands asyncpg's own word through.
+            mode = url.query.get("sslmode")
+            plain = url.difference_update_query(["sslmode"])
+            encrypted = plain if mode is None else plain.update_query_dict({"ssl": mode})
+            return encrypted.set(drivername="postgresql+asyncpg")
         case other:
             raise ValueError(f"no database of kind {other!r}: use sqlite:///path or postgresql://user@host/name")
 
@@ -102,9 +106,13 @@ async def _outages_named() -> AsyncIterator[None]:
 
 
 def _is_outage(error: DBAPIError) -> bool:
-    """Classes 08 (connection), 53 (resources) and 57 (shutting down, cancelled), and 55P03 (lock not available)."""
+    """Whether the same transaction may succeed later.
+
+    Of PostgreSQL's error codes: 08 (connection), 40 (deadlock), 53 (resources), 57 (shutting down, cancelled), and 55P03
+    (a lock was not given in time).
+    """
     state = str(getattr(error.orig, "sqlstate", None) or "")
-    return state[:2] in ("08", "53", "57") or state == "55P03"
+    return state[:2] in ("08", "40", "53", "57") or state == "55P03"
 
 
 class Database:

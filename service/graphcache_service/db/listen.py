@@ -48,8 +48,11 @@ async def listen(database: Database, origin: str, wake: Wake, someone_waits: Cal
 
 
 async def _listen_postgresql(database: Database, origin: str, wake: Wake) -> None:
-    dsn = database.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    connection = await asyncpg.connect(dsn, timeout=5.0, server_settings={"application_name": "graphcache-listen"})
+    url = database.url.set(drivername="postgresql").difference_update_query(["ssl"])
+    connection = await asyncpg.connect(
+        url.render_as_string(hide_password=False), ssl=database.url.query.get("ssl"), timeout=5.0,
+        server_settings={"application_name": "graphcache-listen"},
+    )
 
     def heard(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
         notice = json.loads(str(payload))
