@@ -248,8 +248,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    bench = Bench(options.limit_s, None if options.no_graphs else local_graphs(options.graphs))
-    print(f"{bench.machine.peak_gflops:.0f} GFLOP/s, reading {bench.machine.read_gb_s:.1f} GB/s, one thread", flush=True)
+    bench = Bench(options.limit_s, None if options.no_graphs else local_graphs(options.graphs.resolve()))
+    machine = bench.machine
+    print(f"{machine.peak_gflops:.0f} GFLOP/s, reading {machine.read_gb_s:.1f} GB/s, one thread", flush=True)
     rows = []
     for dtype in options.dtypes:
         for tokens in options.tokens:
