@@ -51,6 +51,7 @@ class Worker:
         self._stopping = threading.Event()
         self._running: dict[Future[bool], CompileJob] = {}
         self._alone = False
+        self._published = 0
         self._queued = 0
         self._outage_pause_s = FIRST_PAUSE_S
 
@@ -66,16 +67,16 @@ class Worker:
         Raises:
             RequestRefused: the service refuses this worker's claims, for its token or its toolchains.
         """
-        published = 0
         with ThreadPoolExecutor(self._settings.jobs, thread_name_prefix="compile") as pool:
             try:
                 while not self._stopping.is_set():
-                    published += self._reap(block=not self._has_room())
+                    self._reap(block=not self._has_room())
                     if self._has_room() and not self._claim_one(pool):
                         break
             finally:
                 self.stop()
-        return published + self._reap(block=False)
+        self._reap(block=False)
+        return self._published
 
     def _claim_one(self, pool: ThreadPoolExecutor) -> bool:
         """Claim and start a compile, if there is one. False when a drained queue says that the work is done."""
@@ -85,6 +86,8 @@ class Worker:
             self._wait_out(error)
             return True
         self._outage_pause_s, self._queued = FIRST_PAUSE_S, answer.queued
+        # What ended while the claim was held open takes no room any more.
+        self._reap(block=False)
         if answer.lease:
             self._start(pool, answer.lease)
             return True
@@ -120,17 +123,15 @@ class Worker:
         job = CompileJob(self._service, lease, toolchain, self._settings.limits(self._alone), signer=self._signer)
         self._running[pool.submit(job.run, self._root)] = job
 
-    def _reap(self, *, block: bool) -> int:
-        """Forget the compiles that ended; returns how many of them published. What one raised is logged here."""
+    def _reap(self, *, block: bool) -> None:
+        """Forget the compiles that ended, and count those that published. What one raised is logged here."""
         if not self._running:
-            return 0
+            return
         done, _ = wait(self._running, timeout=None if block else 0.0, return_when=FIRST_COMPLETED)
-        published = 0
         for future in done:
             job = self._running.pop(future)
             if error := future.exception():
                 logger.error("%s ended with an error of the worker", job.lease.key.label(), exc_info=error)
             else:
-                published += future.result()
+                self._published += future.result()
         self._alone = self._alone and bool(self._running)
-        return published

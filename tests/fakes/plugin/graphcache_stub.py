@@ -53,7 +53,7 @@ class StubToolchain:
         known = {"dtype", "mode", "weights", "behave", "flags"}
         if unknown := sorted(key.options.keys() - known):
             raise CompileRejected(f"stub has no option {', '.join(unknown)}")
-        print("stub compiler at work", flush=True)
+        print(f"stub compiler at work, threads {os.environ.get('OMP_NUM_THREADS')}", flush=True)
         report("lower", 0.25)
         report("compile", 0.5)
         self._misbehave(key.options.get("behave", "well"), folder)

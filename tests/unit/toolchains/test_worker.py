@@ -3,9 +3,11 @@
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
+from fakes.client_side import advance_clock
 from fakes.compiles import environment, is_alive, pids_in, stub_key
 from fakes.running_service import RunningService
 
@@ -25,12 +27,14 @@ from graphcache_wire import (
 )
 
 MIB = 2**20
+BACK_OFF_STEP_S = 10
+"""Less than a lease lives: a step that comes late must not end one."""
 STUB = {"stub-1.0": "stub"}
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[RunningService]:
-    service = RunningService(tmp_path_factory.mktemp("service"))
+    service = RunningService(tmp_path_factory.mktemp("service"), max_attempts=2)
     yield service
     service.stop()
 
@@ -133,6 +137,25 @@ def test_a_result_is_kept_through_an_outage_and_published(service, tmp_path, mon
     monkeypatch.setattr(service, "upload", upload_after_an_outage)
     assert drain(service, tmp_path) == 1
     assert len(service.graph(key.digest).attempts) == 1
+
+
+@pytest.mark.xdist_group("worker")
+def test_out_of_memory_is_tried_again_alone_until_it_is_given_up(running, service, tmp_path):
+    key = stub_key("no-memory")
+    queue(service, key)
+    settings = settings_for(Machine(2, 16 * 2**30), ("stub",), jobs=2, drain=True)
+    worker = threading.Thread(target=Worker(service, settings, STUB, tmp_path).run)
+    worker.start()
+    while worker.is_alive():
+        if service.graph(key.digest).state == "queued":
+            advance_clock(running, BACK_OFF_STEP_S)
+        worker.join(0.1)
+    detail = service.graph(key.digest)
+    assert detail.failure is not None
+    assert detail.failure.failure_class is FailureClass.OUT_OF_MEMORY
+    assert len(detail.attempts) == 2
+    threads = [attempt.log_tail.partition("threads ")[2].strip()[0] for attempt in detail.attempts]
+    assert sorted(threads) == ["1", "2"]
 
 
 class FakeTime:
