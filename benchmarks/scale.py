@@ -23,6 +23,7 @@ from typing import Any
 from peers.servers import TOOLCHAIN, Holder, key, service
 from sqlalchemy import insert
 
+from graphcache_service.db import blobs
 from graphcache_service.db.engine import Database, parse_database_url
 from graphcache_service.db.migrate import migrate
 from graphcache_service.db.models import ArtifactRow, AttemptRow, BlobRow, CompileRow, GraphKeyRow
@@ -83,6 +84,8 @@ async def fill(data: Path, entries: int) -> None:
         async with database.write() as session:
             for table in (GraphKeyRow, BlobRow, ArtifactRow, CompileRow, AttemptRow):
                 await session.execute(insert(table), [rows[table] for rows in batch])
+    async with database.write() as session:
+        await blobs.recount(session, mend=True)
     await database.close()
 
 

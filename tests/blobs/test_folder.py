@@ -64,7 +64,7 @@ async def test_flipped_bit_is_found_and_mended_by_the_next_upload(folder_store: 
 
 
 async def test_file_that_is_cut_while_it_is_read_is_damaged(folder_store: FolderBlobs) -> None:
-    content = os.urandom(5 << 20)
+    content = os.urandom(1 << 20) * 33
     digest = await put(folder_store, content)
     blob = await folder_store.open(digest)
     assert blob is not None
@@ -142,3 +142,14 @@ async def _fill(store: FolderBlobs, size_bytes: int) -> None:
             await store.commit(staged, staged.digest())
         finally:
             staged.discard()
+
+
+async def test_file_that_left_memory_is_read_from_the_disk(folder_store: FolderBlobs) -> None:
+    content = os.urandom(3_500_000)
+    digest = await put(folder_store, content)
+    descriptor = os.open(folder_store.root / digest[:2] / digest, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    blob = await folder_store.open(digest)
+    assert blob is not None
+    assert b"".join([bytes(part) async for part in blob.read(0, blob.size_bytes)]) == content

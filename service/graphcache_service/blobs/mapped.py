@@ -11,8 +11,10 @@ from pathlib import Path
 from graphcache_service.blobs.base import OpenBlob
 from graphcache_service.blobs.errors import BlobDamaged, typed_os_errors
 
-SLICE_BYTES = 1 << 20
+SLICE_BYTES = 16 << 20
 """What is handed to the socket at once; docs/performance-serving.md has the figures of 256 KiB to 16 MiB."""
+COLD_SLICE_BYTES = 1 << 20
+"""What is read into memory at once of a file that is not in the page cache; each reader of one holds this much."""
 
 
 class MappedBlob(OpenBlob):
@@ -39,14 +41,17 @@ class MappedBlob(OpenBlob):
         return os.fstat(self._descriptor).st_nlink == 0
 
     async def read(self, start: int, stop: int) -> AsyncIterator[bytes | memoryview]:
-        for offset in range(start, stop, SLICE_BYTES):
+        offset = start
+        while offset < stop:
             end = min(offset + SLICE_BYTES, stop)
-            os.posix_fadvise(self._descriptor, end, SLICE_BYTES, os.POSIX_FADV_WILLNEED)
             if self._in_page_cache(end - 1):
                 yield self._view[offset:end]
             else:
+                end = min(offset + COLD_SLICE_BYTES, stop)
+                os.posix_fadvise(self._descriptor, end, SLICE_BYTES, os.POSIX_FADV_WILLNEED)
                 loop = asyncio.get_running_loop()
                 yield await loop.run_in_executor(self._threads, self._read_from_disk, offset, end)
+            offset = end
 
     async def content(self) -> bytes:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read_from_disk, 0, self.size_bytes)
