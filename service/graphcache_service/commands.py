@@ -162,6 +162,25 @@ def quarantine(
     typer.echo(f"quarantined {count} graphs of {producer}")
 
 
+def promote(
+    key_digest: Annotated[str, typer.Argument(help="The graph's key, as GET /v1/graphs shows.")],
+    source: Annotated[str, typer.Option("--from", help="The namespace that has the graph.")],
+    target: Annotated[str, typer.Option("--to", help="The namespace that shall have it too.")],
+    config: Config = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    blob_store: BlobStoreOption = None,
+) -> None:
+    """Let a namespace have a graph that another one compiled."""
+    from graphcache_service.core import promote as core
+
+    settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
+    done = with_services(
+        settings, lambda services: core.promote(services, OPEN_CALLER, key_digest, source, target)
+    )
+    typer.echo(f"promoted to {target}" if done else f"{target} has this graph already")
+
+
 token = typer.Typer(help="Make, list and revoke the tokens of the service.", no_args_is_help=True)
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from fakes.replica import NODE, Replica, key, replica, sha256
 
-from graphcache_service.core.callers import Scope
+from graphcache_service.core.callers import OPEN_CALLER, Caller, Scope
+from graphcache_service.core.errors import Forbidden, NotFound
+from graphcache_service.core.promote import promote
 from graphcache_service.core.tokens import create_token, list_tokens, revoke_token
 from graphcache_service.lifecycle import refuse_unguarded
 from graphcache_service.settings import SettingsError
@@ -30,7 +32,7 @@ async def use(service: Replica, scope: Scope, namespace: str = "default", *reads
 
 
 async def test_no_token_is_401_everywhere_but_health(guarded: Replica) -> None:
-    for method, path in (("GET", "/v1/stats"), ("GET", "/"), ("GET", f"/v1/blobs/{'0' * 64}"), ("PUT", "/v1/blobs/x")):
+    for method, path in (("GET", "/v1/stats"), ("GET", "/"), ("GET", "/metrics"), ("GET", f"/v1/blobs/{'0' * 64}"), ("PUT", "/v1/blobs/x")):
         assert (await guarded.call(method, path, 401))["code"] == "unauthenticated"
     assert (await guarded.resolve(key(), expect=401))["hint"]
     await guarded.call("GET", "/healthz")
@@ -76,6 +78,24 @@ async def test_lease_of_another_namespace_cannot_be_used(guarded: Replica) -> No
     lease = await guarded.granted(key())
     await use(guarded, "compile", "trial")
     await guarded.heartbeat(lease, expect=404)
+
+
+async def test_promotion_lets_another_namespace_have_the_graph(guarded: Replica) -> None:
+    await use(guarded, "compile", "trial")
+    artifact = await guarded.publish(key())
+    assert await promote(guarded.services, OPEN_CALLER, artifact["key_digest"], "trial", "production") is True
+    await use(guarded, "compile", "production")
+    promoted = (await guarded.resolve(key()))["artifact"]
+    assert (promoted["blob"], promoted["producer_id"]) == (artifact["blob"], artifact["producer_id"])
+    assert (await guarded.http.get(f"/v1/blobs/{promoted['blob']}")).content == b"graph"
+    assert await promote(guarded.services, OPEN_CALLER, artifact["key_digest"], "trial", "production") is False
+
+
+async def test_only_administrators_promote_and_only_what_is_stored(guarded: Replica) -> None:
+    with pytest.raises(Forbidden):
+        await promote(guarded.services, Caller("trial", "compile"), "0" * 64, "trial", "production")
+    with pytest.raises(NotFound):
+        await promote(guarded.services, OPEN_CALLER, "0" * 64, "trial", "production")
 
 
 async def test_expired_and_revoked_tokens_are_refused(guarded: Replica) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fakes.databases import PostgresServer
 from fakes.replica import NOON, Replica, key, replica
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sqlalchemy import func, select
@@ -249,7 +249,7 @@ def run_machine(machine: type[ServiceMachine], examples: int) -> None:
         machine,
         settings=settings(
             max_examples=examples, stateful_step_count=25, deadline=None, derandomize=True, database=None,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=list(HealthCheck), phases=[Phase.generate],  # shrinking takes minutes
         ),
     )
 

@@ -69,3 +69,15 @@ async def standing_of_producer(session: AsyncSession, producer: str, since: floa
         .order_by(ArtifactRow.namespace, ArtifactRow.key_digest)
     )
     return list(rows)
+
+
+async def insert_copy(session: AsyncSession, original: ArtifactRow, row: CompileRow, now: float) -> ArtifactRow:
+    """The same publication for the compile of another namespace."""
+    values: dict[str, Any] = {
+        "namespace": row.namespace, "key_digest": row.key_digest, "compile_id": row.id, "generation": row.generation,
+        "state": "standing", "blob": original.blob, "size_bytes": original.size_bytes, "toolchain": original.toolchain,
+        "compile_s": original.compile_s, "producer": original.producer, "producer_id": original.producer_id,
+        "created_at": now, "public_key": original.public_key, "signature": original.signature,
+        "reason": f"promoted from {original.namespace}",
+    }
+    return (await session.scalars(insert(ArtifactRow).values(values).returning(ArtifactRow))).one()

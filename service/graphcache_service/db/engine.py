@@ -108,8 +108,8 @@ async def _outages_named() -> AsyncIterator[None]:
 def _is_outage(error: DBAPIError) -> bool:
     """Whether the same transaction may succeed later.
 
-    Of PostgreSQL's error codes: 08 (connection), 40 (deadlock), 53 (resources), 57 (shutting down, cancelled), and 55P03
-    (a lock was not given in time).
+    Of PostgreSQL's error codes: 08 (connection), 40 (deadlock), 53 (resources), 57 (shutting down, cancelled), 55P03 (a
+    lock was not given in time).
     """
     state = str(getattr(error.orig, "sqlstate", None) or "")
     return state[:2] in ("08", "40", "53", "57") or state == "55P03"
