@@ -59,8 +59,10 @@ def worker(
             time_limit_s=time_limit_s,
             drain=drain,
         )
-    except (ToolchainError, ValueError) as error:
+    except ToolchainError as error:
         raise InvalidInput(f"{error} (graphcache doctor tells more)") from error
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
     root = work_dir or Path(tempfile.gettempdir()) / f"graphcache-{os.getuid()}"
     client = client_settings()
     with _service(url, name) as service, work_folder(root) as folder:
