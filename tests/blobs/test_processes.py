@@ -1,5 +1,6 @@
 """Real processes that die, stores that go away, files that vanish, and too few descriptors."""
 
+import asyncio
 import os
 import socket
 import time
@@ -173,3 +174,12 @@ def test_s3_that_is_away_gives_503_and_recovers(s3_server: S3Server, s3_service:
     finally:
         s3_server.start()
     assert holder.http.get(path).content == content
+
+
+async def test_256_readers_of_one_large_blob_all_get_it_whole(folder_service: RunningService) -> None:
+    content = os.urandom((1 << 20) + 1)
+    path = Holder(folder_service).publish(content)
+    limits = httpx.Limits(max_connections=256)
+    async with httpx.AsyncClient(base_url=folder_service.url, limits=limits, timeout=120) as http:
+        answers = await asyncio.gather(*(http.get(path) for _ in range(256)))
+    assert {sha256(answer.content) for answer in answers} == {sha256(content)}
