@@ -103,6 +103,9 @@ class Settings(BaseSettings):
     allow_open: bool = False
     """Listen beyond loopback without tokens. Whoever reaches the port can then make nodes run what they publish."""
 
+    metrics_need_token: bool = False
+    """Most scrapers of a cluster send none; the metrics tell toolchains and counts, no keys."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 

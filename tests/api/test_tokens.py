@@ -32,10 +32,17 @@ async def use(service: Replica, scope: Scope, namespace: str = "default", *reads
 
 
 async def test_no_token_is_401_everywhere_but_health(guarded: Replica) -> None:
-    for method, path in (("GET", "/v1/stats"), ("GET", "/"), ("GET", "/metrics"), ("GET", f"/v1/blobs/{'0' * 64}"), ("PUT", "/v1/blobs/x")):
+    for method, path in (("GET", "/v1/stats"), ("GET", "/"), ("GET", f"/v1/blobs/{'0' * 64}"), ("PUT", "/v1/blobs/x")):
         assert (await guarded.call(method, path, 401))["code"] == "unauthenticated"
     assert (await guarded.resolve(key(), expect=401))["hint"]
     await guarded.call("GET", "/healthz")
+
+
+async def test_metrics_need_a_token_where_the_setting_says_so(database_url: str, tmp_path: Path) -> None:
+    for needed, status in ((False, 200), (True, 401)):
+        settings = {"require_tokens": True, "metrics_need_token": needed}
+        async with replica(database_url, tmp_path, **settings) as started:
+            assert (await started.http.get("/metrics")).status_code == status
 
 
 async def test_unknown_and_malformed_tokens_are_401(guarded: Replica) -> None:
