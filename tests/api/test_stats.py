@@ -3,6 +3,10 @@
 import asyncio
 
 from fakes.replica import NODE, OTHER, Replica, key
+from sqlalchemy import select
+
+from graphcache_service.core.flush import flush
+from graphcache_service.db.models import UsageRow
 
 
 async def test_counters_are_exact(service: Replica) -> None:
@@ -18,6 +22,18 @@ async def test_counters_are_exact(service: Replica) -> None:
     assert totals["hits"] == {"memory": 0, "disk": 0, "service": 10}
     assert (totals["misses"], totals["errors"]) == (5, 3)
     assert totals["compile_s_saved"] == 300.0
+
+
+async def test_hit_costs_no_write_until_the_counts_are_flushed(service: Replica) -> None:
+    await service.publish(key())
+    await flush(service.services)
+    async with service.services.database.read() as session:
+        rows = select(UsageRow.event, UsageRow.count).order_by(UsageRow.event)
+        for _ in range(5):
+            assert (await service.resolve(key(), OTHER))["state"] == "ready"
+        assert [tuple(row) for row in await session.execute(rows)] == [("miss", 1)]
+        await flush(service.services)
+        assert [tuple(row) for row in await session.execute(rows)] == [("hit_service", 5), ("miss", 1)]
 
 
 async def test_joined_waits_count_once_over_many_polls_and_tell_their_wait(service: Replica) -> None:
