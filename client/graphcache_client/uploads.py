@@ -24,17 +24,20 @@ def upload_file(put: SendPut, path: Path, size_bytes: int) -> None:
 
 
 def _sent_in_parts(put: SendPut, path: Path, size_bytes: int) -> bool:
-    """Whether the service has it all; it says after each part how far it has come."""
-    at, steps_back = 0, 0
-    while steps_back <= MAX_STEPS_BACK:
-        start, end = at, min(at + PART_BYTES, size_bytes)
-        headers = {"Content-Length": str(end - start), "Content-Range": f"bytes {start}-{end - 1}/{size_bytes}"}
-        answer = put(lambda start=start, end=end: pieces(path, start, end), headers)  # type: ignore[misc]
-        if answer.status_code != httpx.codes.PERMANENT_REDIRECT:
-            return True
-        at = received_bytes(answer)
-        steps_back += at <= start
-    return False
+    """Whether the service has it all. It says how far it has come, at first and after each part."""
+    answer = put(lambda: iter(()), {"Content-Length": "0", "Content-Range": f"bytes */{size_bytes}"})
+    steps_back = 0
+    while answer.status_code == httpx.codes.PERMANENT_REDIRECT and steps_back <= MAX_STEPS_BACK:
+        start = received_bytes(answer)
+        answer = put(*_part(path, start, min(start + PART_BYTES, size_bytes), size_bytes))
+        if answer.status_code == httpx.codes.PERMANENT_REDIRECT:
+            steps_back += received_bytes(answer) <= start
+    return answer.status_code != httpx.codes.PERMANENT_REDIRECT
+
+
+def _part(path: Path, start: int, end: int, size_bytes: int) -> tuple[Callable[[], Iterator[bytes]], dict[str, str]]:
+    headers = {"Content-Length": str(end - start), "Content-Range": f"bytes {start}-{end - 1}/{size_bytes}"}
+    return lambda: pieces(path, start, end), headers
 
 
 def received_bytes(answer: httpx.Response) -> int:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from fakes.client_side import advance_clock, publish, writes
+from fakes.client_side import advance_clock, new_key, publish, writes
 from fakes.running_service import RunningService
 
 from graphcache_client import (
@@ -253,3 +253,14 @@ def test_an_upload_goes_on_where_a_connection_broke(service, key, tmp_path, monk
     service.upload(path, hashlib.sha256(content).hexdigest(), len(content), lease)
     assert sent[0] == 0
     assert 0 not in sent[1:]
+
+
+def test_bytes_that_are_stored_already_are_not_sent_again(service, key, tmp_path, monkeypatch):
+    content = os.urandom(300_000)
+    path = tmp_path / "graph"
+    path.write_bytes(content)
+    monkeypatch.setattr("graphcache_client.uploads.PART_BYTES", 100_000)
+    digest = hashlib.sha256(content).hexdigest()
+    service.upload(path, digest, len(content), asked(service, new_key(), can_compile=True).lease)
+    monkeypatch.setattr("graphcache_client.uploads.pieces", lambda *part: pytest.fail("sent again"))
+    service.upload(path, digest, len(content), asked(service, key, can_compile=True).lease)
