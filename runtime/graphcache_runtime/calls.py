@@ -45,8 +45,8 @@ class Choice:
     lacking: str = ""
 
 
-IsReady = Callable[[int, int], bool]
-"""``is_ready(slots, bucket)``: whether all graphs of that size that the step needs are there; asks for missing ones."""
+IsThere = Callable[[int, int], bool]
+"""``is_there(slots, bucket)``: whether all graphs of that size that the step needs are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +59,27 @@ class Chooser:
     costs: Costs | None = None
     tiers: tuple[int, ...] = ()
 
-    def choose(self, slot_rows: Sequence[int], is_ready: IsReady) -> Choice:
-        """The calls for slots with these rows. No rows: no call."""
+    def choose(self, slot_rows: Sequence[int], ask: IsThere, is_there: IsThere) -> Choice:
+        """The calls for slots with these rows. No rows: no call.
+
+        Args:
+            ask: also has a missing graph fetched, and compiled if need be; only used for the calls that are wished.
+            is_there: only looks, so that nothing is compiled that no step wishes for.
+        """
         busiest = max(slot_rows, default=0)
         if busiest == 0:
             return Choice((), "no-hot-rows")
         wished = self._best(slot_rows, lambda slots, bucket: True)
-        lacking = [call for call in _sizes(wished.calls) if self.policy is not Policy.WAIT and not is_ready(*call)]
+        lacking = [call for call in _sizes(wished.calls) if self.policy is not Policy.WAIT and not ask(*call)]
         if not lacking:
             return wished
         reason = f"bucket {lacking[0][1]} not ready"
         if self.policy is Policy.HOST:
             return Choice((), "host", reason)
-        within = self._best(slot_rows, is_ready)
+        within = self._best(slot_rows, is_there)
         return Choice(within.calls, f"ready-{within.way}" if within.calls else "host", reason)
 
-    def _best(self, slot_rows: Sequence[int], is_usable: IsReady) -> Choice:
+    def _best(self, slot_rows: Sequence[int], is_usable: IsThere) -> Choice:
         slots = len(slot_rows)
         rungs = tuple(rung for rung in self.ladder.rungs if is_usable(slots, rung))
         if self.overflow is Overflow.BUCKET or self.costs is None:
@@ -112,7 +117,7 @@ def _candidates(slot_rows: Sequence[int], rungs: Iterable[int]) -> Iterable[Choi
             yield Choice(_whole(slots, Ladder((rung,)), busiest).calls, "chunks")
 
 
-def _tiered(slot_rows: Sequence[int], groups: int, ladder: Ladder, is_usable: IsReady) -> Choice | None:
+def _tiered(slot_rows: Sequence[int], groups: int, ladder: Ladder, is_usable: IsThere) -> Choice | None:
     """One call for each group of slots, with the group's own bucket. None where a group has no graph that holds it."""
     size, calls = len(slot_rows) // groups, []
     for first in range(0, len(slot_rows), size):

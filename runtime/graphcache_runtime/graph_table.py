@@ -92,6 +92,12 @@ class GraphTable:
             self._wake.set()
         return slot.graph
 
+    def is_loaded(self, key: GraphKey) -> bool:
+        """Whether the graph is here; asks nobody for it."""
+        with self._lock:
+            slot = self._slots.get(key)
+        return slot is not None and slot.graph is not None
+
     def error_of(self, key: GraphKey) -> str:
         """Why the background could not load the graph; empty when it only has not yet."""
         with self._lock:

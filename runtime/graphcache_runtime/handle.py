@@ -25,9 +25,11 @@ class MoeHandle:
     """Made by ``enable``. ``layers``: the layers of the model in its order, by the names of their modules."""
 
     def __init__(
-        self, layers: Mapping[str, HotLayer], modules: Mapping[str, Any], shared: Shared, training: Training | None
+        self, layers: Mapping[str, HotLayer], modules: Mapping[str, Any], shared: Shared, training: Training | None,
+        *, owns_graphs: bool = True,
     ) -> None:
         self.layers, self._modules, self._shared, self._training = dict(layers), dict(modules), shared, training
+        self._owns_graphs = owns_graphs
         self._before = {name: module.config._experts_implementation for name, module in self._modules.items()}
         following = [*list(self._modules.values())[1:], None]
         for (name, module), then in zip(self._modules.items(), following, strict=True):
@@ -72,11 +74,12 @@ class MoeHandle:
             advance_epoch(module.down_proj)
 
     def disable(self) -> None:
-        """Back to the experts implementation that the model had. Safe to repeat."""
+        """Back to the experts implementation that the model had. Safe to repeat. A caller's table stays open."""
         for name, module in self._modules.items():
             detach(module, self._before[name])
         _handles.discard(self)
-        self._shared.graphs.close()
+        if self._owns_graphs:
+            self._shared.graphs.close()
         self._shared.uploader.close()
 
     def runs(self, model: nn.Module) -> bool:

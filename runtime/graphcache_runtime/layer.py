@@ -78,7 +78,7 @@ class HotLayer:
         check_expert_ids(index_TK, self.experts, self.name)
         routing = Routing(index_TK, self.experts)
         rows = slot_rows(routing, self.hot)
-        choice = self.shared.chooser.choose(rows, lambda slots, bucket: self._is_ready(slots, bucket, backward))
+        choice = self._choose(rows, backward)
         if choice.calls and self._stack(choice.calls[0], gate_up, down) is None:
             choice = Choice((), "host", "upload late")
         plan = make_plan(routing, self.hot, choice.calls, choice.way)
@@ -90,10 +90,18 @@ class HotLayer:
         if self._device is not None:
             self.residency.prefetch(wanted(self.hot, gate_up, down, self._device))
 
-    def _is_ready(self, slots: int, bucket: int, backward: Kind | None) -> bool:
+    def _choose(self, slot_rows: Sequence[int], backward: Kind | None) -> Choice:
         kinds = [Kind.EXPERTS_FORWARD] if backward is None else [Kind.EXPERTS_FORWARD, backward]
-        graphs = [self.shared.graphs.try_get(self.keys.key(kind, slots, bucket)) for kind in kinds]
-        return all(graph is not None for graph in graphs)
+        graphs = self.shared.graphs
+
+        def ask(slots: int, bucket: int) -> bool:
+            found = [graphs.try_get(self.keys.key(kind, slots, bucket)) for kind in kinds]
+            return all(graph is not None for graph in found)
+
+        def is_there(slots: int, bucket: int) -> bool:
+            return all(graphs.is_loaded(self.keys.key(kind, slots, bucket)) for kind in kinds)
+
+        return self.shared.chooser.choose(slot_rows, ask, is_there)
 
     def _stack(self, call: DeviceCall, gate_up: Tensor, down: Tensor) -> StackBuffers | None:
         if self._device is None:

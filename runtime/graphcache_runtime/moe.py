@@ -116,7 +116,7 @@ def enable(
         layers[name] = HotLayer(name, of.experts, ExpertKeys(version, of.h, of.f, of.dtype), hot, shared)
     register()
     watch_optimizers()
-    handle = MoeHandle(layers, dict(modules), shared, training)
+    handle = MoeHandle(layers, dict(modules), shared, training, owns_graphs=not isinstance(graphs, GraphTable))
     handle.restrict(strict_tokens)
     return handle
 

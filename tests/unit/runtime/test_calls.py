@@ -15,12 +15,15 @@ PACKED = LADDERS["packed"]
 
 
 def chosen(rows: list[int], ladder: Ladder, policy: Policy, is_ready: Callable[[int], bool]) -> Choice:
-    return Chooser(ladder, policy).choose(rows, lambda slots, bucket: is_ready(bucket))
+    def is_there(slots: int, bucket: int) -> bool:
+        return is_ready(bucket)
+
+    return Chooser(ladder, policy).choose(rows, is_there, is_there)
 
 
 def cheapest(rows: list[int], costs: Costs, tiers: tuple[int, ...] = (), ladder: Ladder = PACKED) -> Choice:
     chooser = Chooser(ladder, Policy.WAIT, Overflow.COST, costs, tiers)
-    return chooser.choose(rows, lambda slots, bucket: True)
+    return chooser.choose(rows, lambda slots, bucket: True, lambda slots, bucket: True)
 
 
 def test_with_waiting_the_busiest_slot_decides_the_bucket() -> None:
@@ -52,6 +55,17 @@ def test_a_larger_ready_bucket_serves() -> None:
 def test_chunks_of_a_smaller_ready_bucket_serve() -> None:
     choice = chosen([17], PACKED, Policy.READY_BUCKETS, {8}.__contains__)
     assert [call.first_row for call in choice.calls] == [0, 8, 16]
+
+
+def test_only_the_wished_bucket_is_asked_for() -> None:
+    asked = []
+
+    def ask(slots: int, bucket: int) -> bool:
+        asked.append((slots, bucket))
+        return False
+
+    Chooser(PACKED, Policy.READY_BUCKETS).choose([17, 3], ask, lambda slots, bucket: False)
+    assert asked == [(2, 32)]
 
 
 def test_the_host_policy_uses_no_other_bucket() -> None:

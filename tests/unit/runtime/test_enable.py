@@ -34,6 +34,15 @@ def step(model: Any, tokens: int = 24) -> torch.Tensor:
     return logits
 
 
+def test_strict_mode_and_graphs_that_are_not_ready_go_together() -> None:
+    model, graphs = frozen(), TorchGraphs()
+    table = GraphTable(graphs, try_load=lambda key: None, poll_s=3600)
+    handle = on_graphs(model, table, policy="ready-buckets", strict_tokens=48, e_hot=3)
+    step(model)
+    assert set(handle.keys_used()) <= set(handle.manifest(48))
+    assert handle.stats()["device_calls"] == 0
+
+
 def test_strict_mode_makes_a_longer_input_an_error() -> None:
     model = frozen()
     on_graphs(model, strict_tokens=8, hot_fraction=1.0)
