@@ -5,8 +5,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from graphcache_runtime import huge_pages
-
 BLOCK_VALUES: Final = 512 * 1024
 """Values of a product that are computed before they are rounded into place, so that they never leave the cache."""
 
@@ -33,8 +31,6 @@ class WeightGradients:
 
     def __init__(self, gate_up: Tensor, down: Tensor) -> None:
         self._gate_up, self._down = torch.empty_like(gate_up), torch.empty_like(down)
-        huge_pages.advise(self._gate_up)
-        huge_pages.advise(self._down)
         self._written: set[int] = set()
 
     def add(self, expert: int, dgate_up: Tensor, ddown: Tensor) -> None:
