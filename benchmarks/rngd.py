@@ -19,7 +19,7 @@ SMALL = ((2, 64, 32, 8), (4, 256, 128, 16), (8, 512, 256, 32))
 REAL = ((32, 2048, 768, 64),)
 KINDS = (Kind.EXPERTS_FORWARD, Kind.EXPERTS_BACKWARD_LORA, Kind.EXPERTS_BACKWARD_FULL)
 COLUMNS = (
-    "graph", "E, H, F, rows", "wall s", "lower s", "CPU s", "peak GiB", "runnable B", "container B", "rms error",
+    "graph", "E, H, F, rows", "wall s", "lower s", "check s", "CPU s", "peak GiB", "runnable B", "container B", "rms error",
     "largest error",
 )  # fmt: skip
 
@@ -31,6 +31,7 @@ def row(key: GraphKey, compiled: CompileResult) -> tuple[str, ...]:
         f"{key.e_hot}, {key.h}, {key.f}, {key.bucket}",
         f"{compiled.compile_s:.0f}",
         f"{described.seconds['lower']:.0f}",
+        f"{float(compiled.facts['check_s']):.0f}",
         f"{compiled.cpu_s:.0f}",
         f"{compiled.peak_memory_bytes / 2**30:.1f}",
         f"{described.parts['runnable'].size_bytes:,}",

@@ -106,8 +106,13 @@ def _compile_and_check(spec: CompileSpec, report: ReportPhase) -> dict[str, Any]
     compiled = toolchain.compile(spec.key, work, report, weights)
     compile_s = time.monotonic() - began
     report("check", None)
+    began = time.monotonic()
     checked = check_graph(toolchain.load(compiled.path, spec.key), spec.key, spec.check_seed, weights)
-    facts = {**compiled.facts, "rms_error": f"{checked.rms_error:.3g}", "max_error": f"{checked.max_error:.3g}"}
+    facts = compiled.facts | {
+        "check_s": f"{time.monotonic() - began:.1f}",
+        "rms_error": f"{checked.rms_error:.3g}",
+        "max_error": f"{checked.max_error:.3g}",
+    }
     return {"failure_class": None, "path": str(compiled.path), "compile_s": compile_s, "facts": facts}
 
 
