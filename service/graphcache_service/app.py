@@ -1,7 +1,8 @@
 """The application: settings in, an ASGI application out.
 
     Application -> BlobRoute (bytes, bare)
-                -> Edge (id, limits, log) -> FastAPI's endpoints (JSON)
+                -> Edge (id, limits, log) -> ShortWay (resolve, bare)
+                                          -> FastAPI's endpoints (JSON)
 """
 
 import asyncio
@@ -83,6 +84,7 @@ def create_app(settings: Settings) -> Application:
     for endpoint in ENDPOINTS:
         app.include_router(endpoint.router)
     errors.install(app)
+    app.add_middleware(resolve.ShortWay, services=services)
     app.add_middleware(Edge, settings=settings)
     app.blobs = BlobRoute(services, Downloads(services, drop_lost_blob), uploads)
     return app

@@ -33,15 +33,17 @@ RESERVED_BYTES = Gauge("graphcache_reserved_bytes", "Bytes reserved by uploads u
 
 HOT_BLOBS = REQUESTS.labels(method="GET", path=routes.BLOB, status="200")
 """Blobs answered from memory are counted but not timed: the clock would cost more than it tells."""
-_BLOB_COUNTERS: dict[tuple[str, int], Counter] = {}
-_BLOB_S = REQUEST_S.labels(path=routes.BLOB)
+_COUNTERS: dict[tuple[str, str, int], Counter] = {}
+_SECONDS: dict[str, Histogram] = {}
 
 
-def blob_request(method: str, status: int, duration_s: float) -> None:
-    """Counts a request of the blob route. Its counters are looked up here: ``labels`` costs more than all the rest."""
-    counter = _BLOB_COUNTERS.get((method, status))
+def count_request(method: str, path: str, status: int, duration_s: float) -> None:
+    """Counts and times a request; ``path`` is its route's. ``labels`` costs more than the rest: it is asked once."""
+    counter = _COUNTERS.get((method, path, status))
     if counter is None:
-        counter = REQUESTS.labels(method=method, path=routes.BLOB, status=str(status))
-        _BLOB_COUNTERS[method, status] = counter
+        counter = _COUNTERS[method, path, status] = REQUESTS.labels(method=method, path=path, status=str(status))
+    seconds = _SECONDS.get(path)
+    if seconds is None:
+        seconds = _SECONDS[path] = REQUEST_S.labels(path=path)
     counter.inc()
-    _BLOB_S.observe(duration_s)
+    seconds.observe(duration_s)

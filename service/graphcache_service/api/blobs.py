@@ -67,7 +67,7 @@ class BlobRoute:
                 raise
             await request.refuse(error)
         finally:
-            metrics.blob_request(request.method, request.status, time.perf_counter() - began)
+            metrics.count_request(request.method, routes.BLOB, request.status, time.perf_counter() - began)
 
     async def _serve(self, request: AsgiRequest, digest: str) -> None:
         authorization = request.header(b"authorization")

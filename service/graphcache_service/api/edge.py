@@ -121,8 +121,7 @@ class _Passing:
         route = self.scope.get("route")
         path = getattr(route, "path", "other")
         status = self._status or 0
-        metrics.REQUESTS.labels(method=self.scope["method"], path=path, status=str(status)).inc()
-        metrics.REQUEST_S.labels(path=path).observe(duration_s)
+        metrics.count_request(self.scope["method"], path, status, duration_s)
         log.debug(
             "request", method=self.scope["method"], path=self.scope["path"], status=status,
             duration_s=round(duration_s, 4), request_id=self.id,

@@ -123,12 +123,17 @@ def _request_id(request: Request) -> str:
     return str(request.scope.get("graphcache.request_id") or new_request_id())
 
 
+def logged_answer(error: errors.ServiceError, request_id: str) -> ErrorAnswer:
+    """The answer to a domain error; what is the service's own trouble goes to the log too."""
+    answer = error_answer(error, request_id)
+    if answer.status >= 500:
+        log.warning("refused", code=answer.body.code, message=error.message, request_id=request_id)
+    return answer
+
+
 async def _domain(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.ServiceError)  # registered for this class
-    answer = error_answer(error, _request_id(request))
-    if answer.status >= 500:
-        log.warning("refused", code=answer.body.code, message=error.message, request_id=answer.body.request_id)
-    return answer.response()
+    return logged_answer(error, _request_id(request)).response()
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -5,6 +5,7 @@ from typing import Literal, cast
 
 from graphcache_service.core.failures import as_failure
 from graphcache_service.db.compiles import Standing
+from graphcache_service.db.engine import PlainRow
 from graphcache_service.db.models import ArtifactRow, AttemptRow, CompileRow
 from graphcache_wire import Artifact, Attempt, Failed, FailureClass, Pending, Ready, Signature
 from graphcache_wire.lease import Phase
@@ -15,7 +16,7 @@ def at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def as_artifact(row: ArtifactRow) -> Artifact:
+def as_artifact(row: ArtifactRow | PlainRow) -> Artifact:
     """A publication, as clients check it."""
     signature = None
     if row.signature is not None and row.public_key is not None:

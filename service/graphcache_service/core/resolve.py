@@ -12,7 +12,7 @@ from typing import Final
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.failures import expire, requeue
 from graphcache_service.core.leases import as_lease, grant, is_live
-from graphcache_service.core.outcomes import as_failed, as_pending, as_ready
+from graphcache_service.core.outcomes import as_artifact, as_failed, as_pending, as_ready
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.usage import KeyId
 from graphcache_service.core.waiters import QUEUE, Topic, key_topic
@@ -86,15 +86,17 @@ async def resolve(services: Services, caller: Caller, request: ResolveRequest) -
         DatabaseUnavailable: nobody can say whether the graph is stored.
     """
     caller.require("compile" if request.can_compile else "read")
-    standing = await _look(services, caller, request.key.digest)
-    if standing is not None and standing.compile.state == "ready":
-        return _ready(services, standing, request.owner)
+    stored = await compiles.stored(services.database, caller.readable(), request.key.digest)
+    if stored is not None:
+        key_id = (stored.namespace, stored.key_digest)
+        services.usage.answered_ready(key_id, request.owner, stored.compile_s, stored.now)
+        return Ready(artifact=as_artifact(stored))
     return await _Asking(services, caller, request).until(asyncio.get_running_loop().time() + request.wait_s)
 
 
 async def _look(services: Services, caller: Caller, key_digest: str) -> Standing | None:
     async with services.database.read() as session:
-        return (await compiles.standings(session, caller.readable(), [key_digest])).get(key_digest)
+        return await compiles.standing(session, caller.readable(), key_digest)
 
 
 def _ready(services: Services, standing: Standing, owner: str) -> Ready:
@@ -148,8 +150,7 @@ class _Asking:
         usage.waits(self._key_id, owner, standing.now)
         if not last and not self._services.waiters.closed:
             return None
-        async with self._services.database.read() as session:
-            before = await compiles.queued_before(session, standing.compile)
+        before = await compiles.queued_before(self._services.database, standing.compile)
         expected = await self._services.history.expected_s(self._request.key)
         return as_pending(standing, waiters=topic.sitting, queued_before=before, expected=expected)
 

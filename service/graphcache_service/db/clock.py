@@ -4,9 +4,9 @@ Seconds since 1970. No decision uses a client's clock or this process's. Tests f
 ``clock``, which every process on the same database sees.
 """
 
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Double, select, update
+from sqlalchemy import Double, Select, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -31,9 +31,12 @@ def _postgresql_now(element: Any, compiler: Any, **kwargs: Any) -> str:
     return "(SELECT coalesce(frozen_at, extract(epoch FROM clock_timestamp())::float8) + offset_s FROM clock)"
 
 
+_NOW: Final[Select[float]] = select(database_now())
+
+
 async def now(session: AsyncSession) -> float:
     """Seconds since 1970 by the database's clock."""
-    value = await session.scalar(select(database_now()))
+    value = await session.scalar(_NOW)
     return float(value or 0.0)
 
 

@@ -6,12 +6,14 @@ A change is guarded by the state and generation that it was decided on.
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import BindParameter, Select, String, bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.clock import database_now
+from graphcache_service.db.engine import Database, PlainRow
 from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow
 from graphcache_service.db.upsert import upsert
 from graphcache_wire import GraphKey
@@ -67,16 +69,51 @@ async def queue(session: AsyncSession, wishes: Sequence[Wish], now: float) -> No
     await session.execute(upsert(session, CompileRow).on_conflict_do_nothing(), rows)
 
 
-_STANDINGS: Final[Select[CompileRow, ArtifactRow | None, float]] = (
-    select(CompileRow, ArtifactRow, database_now())
-    .outerjoin(ArtifactRow, ArtifactRow.id == CompileRow.artifact_id)
-    .where(
-        CompileRow.namespace.in_(bindparam("namespaces", expanding=True)),
-        CompileRow.key_digest.in_(bindparam("key_digests", expanding=True)),
+def _named(namespaces: int) -> list[BindParameter[str]]:
+    return [bindparam(f"namespace_{number}", type_=String) for number in range(namespaces)]
+
+
+def _names(namespaces: Sequence[str]) -> dict[str, str]:
+    return {f"namespace_{number}": name for number, name in enumerate(namespaces)}
+
+
+@lru_cache(maxsize=64)
+def _stored(namespaces: int) -> Select[Any]:
+    """Every resolve asks this first. Entities, and a list of any length, take longer than the look-up."""
+    artifact, row = ArtifactRow.__table__, CompileRow.__table__
+    return (
+        select(*artifact.c, database_now().label("now"))
+        .join_from(row, artifact, artifact.c.id == row.c.artifact_id)
+        .where(row.c.namespace.in_(_named(namespaces)), row.c.key_digest == bindparam("key_digest"))
     )
-    .execution_options(populate_existing=True)
-)
-"""Every resolve asks this: building it anew each time took as long as asking it."""
+
+
+async def stored(database: Database, namespaces: Sequence[str], key_digest: str) -> PlainRow | None:
+    """The columns of the artifact that a key leads to in the first namespace that has one, and ``now``."""
+    found = await database.rows(_stored(len(namespaces)), _names(namespaces) | {"key_digest": key_digest})
+    return min(found, key=lambda row: namespaces.index(row.namespace), default=None)
+
+
+@lru_cache(maxsize=64)
+def _standings(namespaces: int, *, of_one: bool) -> Select[CompileRow, ArtifactRow | None, float]:
+    """Built once: building it takes as long as asking it."""
+    keys = CompileRow.key_digest
+    return (
+        select(CompileRow, ArtifactRow, database_now())
+        .outerjoin(ArtifactRow, ArtifactRow.id == CompileRow.artifact_id)
+        .where(
+            CompileRow.namespace.in_(_named(namespaces)),
+            keys == bindparam("key_digest") if of_one else keys.in_(bindparam("key_digests", expanding=True)),
+        )
+        .execution_options(populate_existing=True)
+    )
+
+
+async def standing(session: AsyncSession, namespaces: Sequence[str], key_digest: str) -> Standing | None:
+    """How one key stands: see :func:`standings`."""
+    statement = _standings(len(namespaces), of_one=True)
+    rows = await session.execute(statement, _names(namespaces) | {"key_digest": key_digest})
+    return _by_digest([Standing(row[0], row[1], row[2]) for row in rows], namespaces).get(key_digest)
 
 
 async def standings(
@@ -84,9 +121,10 @@ async def standings(
 ) -> dict[str, Standing]:
     """How keys stand, by digest: a ready row of the first namespace that has one, else the first namespace's row."""
     found: dict[str, Standing] = {}
+    statement = _standings(len(namespaces), of_one=False)
     for first in range(0, len(key_digests), DIGESTS_A_QUERY):
         part = list(key_digests[first : first + DIGESTS_A_QUERY])
-        rows = await session.execute(_STANDINGS, {"namespaces": list(namespaces), "key_digests": part})
+        rows = await session.execute(statement, _names(namespaces) | {"key_digests": part})
         found |= _by_digest([Standing(row[0], row[1], row[2]) for row in rows], namespaces)
     return found
 
@@ -204,14 +242,20 @@ async def count_queued(session: AsyncSession, namespace: str, toolchains: Sequen
     return int(await session.scalar(statement) or 0)
 
 
-async def queued_before(session: AsyncSession, row: CompileRow) -> int:
+_QUEUED_BEFORE: Final[Select[int]] = select(func.count()).select_from(CompileRow).where(
+    CompileRow.state == "queued", CompileRow.namespace == bindparam("namespace"),
+    CompileRow.toolchain == bindparam("toolchain"),
+    (CompileRow.priority > bindparam("priority"))
+    | ((CompileRow.priority == bindparam("priority")) & (CompileRow.queued_at < bindparam("queued_at"))),
+)
+
+
+async def queued_before(database: Database, row: CompileRow) -> int:
     """Queued rows of the same toolchain that a worker takes before ``row``."""
-    statement = select(func.count()).select_from(CompileRow).where(
-        CompileRow.state == "queued", CompileRow.namespace == row.namespace, CompileRow.toolchain == row.toolchain,
-        (CompileRow.priority > row.priority)
-        | ((CompileRow.priority == row.priority) & (CompileRow.queued_at < row.queued_at)),
-    )
-    return int(await session.scalar(statement) or 0)
+    [found] = await database.rows(_QUEUED_BEFORE, {
+        "namespace": row.namespace, "toolchain": row.toolchain, "priority": row.priority, "queued_at": row.queued_at,
+    })
+    return int(found[0])
 
 
 async def expired_leases(session: AsyncSession, now: float, limit: int) -> list[CompileRow]:

@@ -6,19 +6,22 @@ queue in order instead of polling. A read is a statement of its own, and holds n
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, Engine, Row, Select, event, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.util import greenlet_spawn
 
 from graphcache_service.core.errors import DatabaseUnavailable, StoreFull
 from graphcache_service.db.inline_sqlite import BUSY_MS, DRIVER, InlineConnection, begin_at_once, is_locked
 
 Dialect = Literal["sqlite", "postgresql"]
+PlainRow = Row[Any]
+"""Columns by name, and no entity of the session."""
 
 SQLITE_BUSY_S: Final = 10.0
 """How long a write waits for another process on the same file."""
@@ -115,6 +118,11 @@ def _is_outage(error: DBAPIError) -> bool:
     return state[:2] in ("08", "40", "53", "57") or state == "55P03"
 
 
+def _rows(engine: Engine, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[PlainRow]:
+    with engine.connect() as connection:
+        return connection.execute(statement, parameters).all()
+
+
 class Database:
     """Sessions to read and to write. Safe to share between tasks of one event loop."""
 
@@ -130,6 +138,7 @@ class Database:
             self.engine = self._scanning = make_postgresql_engine(url, pool_size=pool_size)
             writing, reading = self.engine, self.engine.execution_options(isolation_level="AUTOCOMMIT")
             scanning = reading
+        self._reading = reading.sync_engine
         self._read = async_sessionmaker(reading, expire_on_commit=False, autoflush=False)
         self._scan = async_sessionmaker(scanning, expire_on_commit=False, autoflush=False)
         self._write = async_sessionmaker(writing, expire_on_commit=False)
@@ -144,6 +153,15 @@ class Database:
         """
         async with _outages_named(), self._read() as session:
             yield session
+
+    async def rows(self, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[PlainRow]:
+        """What one look-up by index finds, for what every request asks: a session costs more than the look-up itself.
+
+        Raises:
+            DatabaseUnavailable: it cannot be asked.
+        """
+        async with _outages_named():
+            return await greenlet_spawn(_rows, self._reading, statement, parameters)
 
     @asynccontextmanager
     async def scan(self) -> AsyncIterator[AsyncSession]:
