@@ -93,22 +93,35 @@ def fsck(
     mend: Annotated[
         bool, typer.Option("--mend", help="Queue graphs whose bytes are bad again, and remove bytes without a row.")
     ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="First bring back what a lost database knew, from the stored records.")
+    ] = False,
 ) -> None:
-    """Check that rows and bytes agree. Ends with 1 where they did not, and were not mended."""
+    """Check that rows, bytes and records agree. Ends with 1 where they did not, and were not mended."""
+    from graphcache_service.core.fsck import Findings
     from graphcache_service.core.fsck import fsck as check
+    from graphcache_service.core.rebuild import Rebuilt
+    from graphcache_service.core.rebuild import rebuild as bring_back
 
     settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
-    found = with_services(settings, lambda services: check(services, deep=deep, mend=mend))
+
+    async def work(services: Services) -> tuple[Rebuilt | None, Findings]:
+        rebuilt = await bring_back(services, deep=deep) if rebuild else None
+        return rebuilt, await check(services, deep=deep, mend=mend)
+
+    rebuilt, found = with_services(settings, work)
+    if rebuilt is not None:
+        typer.echo(f"rebuilt {rebuilt.graphs} graphs")
+        for reason, count in sorted(rebuilt.skipped.items()):
+            typer.echo(f"left {count}: {reason}")
     typer.echo(f"checked {found.checked} blobs")
-    lists = {
-        "row without bytes": found.rows_without_bytes, "wrong bytes": found.wrong_bytes,
-        "bytes without a row": found.bytes_without_rows,
-    }
-    for what, digests in lists.items():
-        for digest in digests:
-            typer.echo(f"{what}: {digest}")
+    for what, names in found.lists().items():
+        for name in names:
+            typer.echo(f"{what}: {name}")
     if found.totals_wrong:
         typer.echo("the totals were wrong")
+    if found.records_without_rows:
+        typer.echo("what records tell of can be brought back: run again with --rebuild")
     typer.echo("clean" if found.clean() else "mended" if mend else "not clean: run again with --mend")
     if not found.clean() and not mend:
         raise typer.Exit(1)

@@ -71,7 +71,10 @@ async def check_newest_rows(services: Services) -> None:
         log.warning("check_at_start_failed", error=error.message)
         return
     if not findings.clean():
-        log.warning("mended_at_start", lost=len(findings.rows_without_bytes), wrong=len(findings.wrong_bytes))
+        log.warning(
+            "mended_at_start", lost=len(findings.rows_without_bytes), wrong=len(findings.wrong_bytes),
+            records=len(findings.records_missing),
+        )
 
 
 async def close_services(services: Services) -> None:

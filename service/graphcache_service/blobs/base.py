@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from graphcache_service.blobs.records import Records
 from graphcache_service.blobs.staging import StagedFile, Staging
 
 
@@ -48,6 +49,7 @@ class BlobStore(ABC):
     """
 
     staging: Staging
+    records: Records
 
     @abstractmethod
     async def check(self) -> None:

@@ -11,6 +11,7 @@ from graphcache_service.blobs.base import BlobStore, StoredBlob
 from graphcache_service.blobs.errors import BlobStoreUnavailable, typed_os_errors
 from graphcache_service.blobs.layout import blob_name, digest_of_name
 from graphcache_service.blobs.mapped import MappedBlob
+from graphcache_service.blobs.records import FolderRecords
 from graphcache_service.blobs.staging import StagedFile, Staging
 
 
@@ -36,6 +37,7 @@ class FolderBlobs(BlobStore):
             root.chmod(0o700)
             self._root_identity = _identity(root)
         self.staging = Staging(root / "staging")
+        self.records = FolderRecords(root, self.staging, durable=durable)
 
     async def check(self) -> None:
         await self.staging.run(self._check_root)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from obstore.store import S3Store
 from graphcache_service.blobs.base import BlobStore, OpenBlob, StoredBlob
 from graphcache_service.blobs.errors import BlobDamaged, BlobStoreUnavailable
 from graphcache_service.blobs.layout import blob_name, digest_of_name
+from graphcache_service.blobs.records import FOLDER, Records, key_digest_of
 from graphcache_service.blobs.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class S3Blobs(BlobStore):
         self.staging = Staging(staging)
         self._store = _s3_store(location, location.endpoint)
         self._signing_store = _s3_store(location, location.public_endpoint or location.endpoint)
+        self.records = S3Records(self._store)
 
     async def check(self) -> None:
         with _typed_s3_errors("list its blob_bucket"):
@@ -152,6 +154,35 @@ class S3Blob(OpenBlob):
 
     async def content(self) -> bytes:
         return b"".join([part async for part in self.read(0, self.size_bytes)])
+
+
+class S3Records(Records):
+    """Objects beside the blobs."""
+
+    def __init__(self, store: S3Store) -> None:
+        self._store = store
+
+    async def put(self, name: str, content: bytes) -> None:
+        with _typed_s3_errors("write a record"):
+            await obstore.put_async(self._store, name, content)
+
+    async def get(self, name: str) -> bytes | None:
+        with _typed_s3_errors("read a record"):
+            try:
+                return bytes(await (await obstore.get_async(self._store, name)).bytes_async())
+            except FileNotFoundError:
+                return None
+
+    async def delete(self, name: str) -> None:
+        with _typed_s3_errors("delete a record"), suppress(FileNotFoundError):
+            await obstore.delete_async(self._store, name)
+
+    async def names(self) -> AsyncIterator[str]:
+        with _typed_s3_errors("list its records"):
+            async for page in obstore.list(self._store, FOLDER, chunk_size=LISTED_AT_ONCE):
+                for found in page:
+                    if key_digest_of(found["path"]) is not None:
+                        yield found["path"]
 
 
 def _s3_store(location: S3Location, endpoint: str | None) -> S3Store:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphcache_service.core.callers import Caller
+from graphcache_service.core.records import settle
 from graphcache_service.core.services import Services
 from graphcache_service.db import blobs, clock, uploads
 from graphcache_service.db import eviction as rows
@@ -86,7 +87,8 @@ async def evict(services: Services, victims: Sequence[Candidate]) -> int:
             unused_since = change.now - services.settings.evict_protect_s
             still = await rows.unprotected(change.session, list(part), unused_since)
             marked = await blobs.doom(change.session, sorted(still), unused_since, change.now)
-            await rows.forget_graphs(change.session, sorted(marked), change.now)
+            change.records |= await rows.forget_graphs(change.session, sorted(marked), change.now)
+        await settle(services, change.records)
         freed_bytes += sum(part[blob].size_bytes for blob in marked)
     await collect(services)
     return freed_bytes

@@ -1,5 +1,6 @@
 """Lost blobs: artifacts name bytes that the store holds no more. The entry is dropped, and the graph compiled anew."""
 
+from graphcache_service.core.records import settle
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import QUEUE, key_topic
 from graphcache_service.db import artifacts, blobs, compiles
@@ -17,6 +18,7 @@ async def drop_lost_blob(services: Services, digest: str) -> int:
         standing = await artifacts.standing_of_blob(change.session, digest)
         for artifact in standing:
             await _queue_again(change, artifact)
+    await settle(services, change.records)
     return len(standing)
 
 
@@ -28,5 +30,6 @@ async def _queue_again(change: Change, artifact: ArtifactRow) -> None:
     await artifacts.retire(
         change.session, artifact.id, state="lost", reason="the store has lost its bytes", now=change.now
     )
+    change.records.add((row.namespace, row.key_digest))
     change.wake(key_topic(row.namespace, row.key_digest))
     change.wake(QUEUE)

@@ -1,8 +1,11 @@
-"""What keeps the store small: eviction down to the quota, uploads that were never published, old history."""
+"""What keeps the store small and whole: eviction down to the quota, uploads that were never published, old history,
+records that could not be written.
+"""
 
 from typing import Final
 
 from graphcache_service.core import eviction
+from graphcache_service.core.records import settle
 from graphcache_service.core.services import Services
 from graphcache_service.db import attempts, clock, uploads, usage
 
@@ -25,6 +28,7 @@ class Maintenance:
         Raises:
             DatabaseUnavailable, BlobStoreUnavailable: the next round goes on.
         """
+        await settle(self._services, self._services.unsettled)
         await eviction.make_room(self._services)
         await eviction.collect(self._services)
         if self._rounds % ORPHANS_EVERY == 0:

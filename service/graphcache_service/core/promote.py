@@ -3,6 +3,7 @@
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import InvalidRequest, NotFound
 from graphcache_service.core.failures import FAILURE_CLEARED
+from graphcache_service.core.records import settle
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
 from graphcache_service.db import artifacts, compiles
@@ -29,6 +30,7 @@ async def promote(services: Services, caller: Caller, key_digest: str, source: s
         if row.state == "ready":
             return False
         await _stand(change, row, found.artifact)
+    await settle(services, change.records)
     return True
 
 
@@ -46,4 +48,5 @@ async def _stand(change: Change, row: CompileRow, original: ArtifactRow) -> None
     copy = await artifacts.insert_copy(change.session, original, row, change.now)
     values = FAILURE_CLEARED | {"state": "ready", "artifact_id": copy.id, "attempts": 0, "last_used_at": change.now}
     await compiles.move(change.session, row, **values)
+    change.records.add((row.namespace, row.key_digest))
     change.wake(key_topic(row.namespace, row.key_digest))

@@ -1,7 +1,8 @@
 """Publish: a holder has uploaded the bytes and makes its key lead to them.
 
-The bytes come first and are checked; then one transaction writes artifact, attempt and state. Killed between the two,
-what is left is a blob without a row, which the collector removes.
+The bytes come first and are checked; then one transaction writes artifact, attempt and state; then the record that a
+lost database is rebuilt from. Killed between the first two, what is left is a blob without a row, which the collector
+removes; killed before the third, a start or fsck writes the record.
 """
 
 from graphcache_service import metrics
@@ -11,6 +12,7 @@ from graphcache_service.core.failures import FAILURE_CLEARED, LEASE_ENDED
 from graphcache_service.core.leases import check_own, is_live, why_not_live
 from graphcache_service.core.lost import drop_lost_blob
 from graphcache_service.core.outcomes import as_artifact
+from graphcache_service.core.records import settle
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
 from graphcache_service.db import artifacts, attempts, blobs, compiles
@@ -37,6 +39,7 @@ async def complete(
     await _check_blob(services, request.published)
     async with services.change() as change:
         response = await _complete(change, caller, compile_id, request)
+    await settle(services, change.records)
     if await services.blobs.size(request.published.blob) is None:
         # The collector had marked the bytes, and removed them between the two looks.
         await drop_lost_blob(services, request.published.blob)
@@ -88,6 +91,7 @@ async def _accept(change: Change, row: CompileRow, published: Published) -> Comp
     }
     if await compiles.move(session, row, **values) is None:
         raise why_not_live(row, row.generation, now)
+    change.records.add((row.namespace, row.key_digest))
     change.wake(key_topic(row.namespace, row.key_digest))
     metrics.COMPILE_S.labels(toolchain=row.toolchain).observe(published.compile_s)
     return CompleteResponse(accepted=True, artifact=as_artifact(artifact))

@@ -5,6 +5,7 @@ from typing import Final
 
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import NotFound
+from graphcache_service.core.records import settle
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import QUEUE, key_topic
 from graphcache_service.db import artifacts, blobs, compiles
@@ -71,6 +72,7 @@ async def report(services: Services, caller: Caller, key_digest: str, request: R
         before = await rows.unusable_before(change.session, standing.namespace, key_digest)
         verdict = judge(bytes_good=bytes_good, about_bytes=about_bytes, reports=reports, quarantined_before=before)
         quarantined = verdict.quarantine and await _carry_out(change, services.settings, standing, verdict, bytes_good)
+    await settle(services, change.records)
     if quarantined and not bytes_good:
         await services.blobs.delete(request.blob)
     return ReportResponse(bytes_good=bytes_good, quarantined=quarantined, reports=reports)
@@ -101,6 +103,7 @@ async def quarantine(change: Change, artifact: ArtifactRow, reason: str, fail_by
     }
     await compiles.move(change.session, row, artifact_id=None, attempts=0, **values)
     await artifacts.retire(change.session, artifact.id, state="quarantined", reason=reason, now=change.now)
+    change.records.add((row.namespace, row.key_digest))
     change.wake(key_topic(row.namespace, row.key_digest))
     change.wake(QUEUE)
     return True
@@ -116,4 +119,5 @@ async def quarantine_producer(services: Services, caller: Caller, producer: str,
     async with services.change() as change:
         suspects = await artifacts.standing_of_producer(change.session, producer, since)
         done = [await quarantine(change, one, f"everything of producer {producer} is suspect") for one in suspects]
+    await settle(services, change.records)
     return sum(done)

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from graphcache_service.blobs.store import BlobStore
 from graphcache_service.core.history import History
 from graphcache_service.core.tokens import TokenCache
-from graphcache_service.core.usage import Usage
+from graphcache_service.core.usage import KeyId, Usage
 from graphcache_service.core.waiters import Waiters
 from graphcache_service.db import clock, wakeups
 from graphcache_service.db.engine import Database
@@ -19,11 +19,15 @@ from graphcache_service.settings import Settings
 
 @dataclass(slots=True)
 class Change:
-    """A transaction under way: its session, the database's time at its begin, and whom to wake once it is committed."""
+    """A transaction under way: its session, the database's time at its begin, and whom to wake once it is committed.
+
+    ``records``: keys whose artifact it changes, so that their records must be settled after the commit.
+    """
 
     session: AsyncSession
     now: float
     topics: set[str] = field(default_factory=set)
+    records: set[KeyId] = field(default_factory=set)
 
     def wake(self, topic: str) -> None:
         """Wake the waiters of ``topic``, here and in every replica, after the commit."""
@@ -44,6 +48,8 @@ class Services:
     usage: Usage
     tokens: TokenCache
     history: History
+    unsettled: set[KeyId] = field(default_factory=set)
+    """Keys whose record may not say what the database says; maintenance settles them."""
     process_id: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @asynccontextmanager
@@ -57,5 +63,6 @@ class Services:
             change = Change(session, await clock.now(session))
             yield change
             await wakeups.announce(session, change.topics, self.process_id, change.now)
+        self.unsettled |= change.records
         for topic in change.topics:
             self.waiters.wake(topic)

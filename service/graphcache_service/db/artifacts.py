@@ -1,12 +1,21 @@
 """SQL on artifacts."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Select, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from graphcache_service.db.models import ArtifactRow, CompileRow
+from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow
 from graphcache_wire import Published
+
+
+@dataclass(frozen=True, slots=True)
+class StandingGraph:
+    """An artifact that its key leads to, and that key."""
+
+    artifact: ArtifactRow
+    key_json: str
 
 
 async def insert_artifact(
@@ -81,3 +90,47 @@ async def insert_copy(session: AsyncSession, original: ArtifactRow, row: Compile
         "reason": f"promoted from {original.namespace}",
     }
     return (await session.scalars(insert(ArtifactRow).values(values).returning(ArtifactRow))).one()
+
+
+def _standing() -> Select[ArtifactRow, str]:
+    return (
+        select(ArtifactRow, GraphKeyRow.key_json)
+        .join(GraphKeyRow, GraphKeyRow.key_digest == ArtifactRow.key_digest)
+        .where(ArtifactRow.state == "standing")
+        .execution_options(populate_existing=True)
+    )
+
+
+async def standing_graph(session: AsyncSession, namespace: str, key_digest: str) -> StandingGraph | None:
+    """What a key leads to."""
+    own = (ArtifactRow.namespace == namespace, ArtifactRow.key_digest == key_digest)
+    row = (await session.execute(_standing().where(*own))).one_or_none()
+    return None if row is None else StandingGraph(row[0], row[1])
+
+
+async def standing_after(session: AsyncSession, artifact_id: int, limit: int) -> list[StandingGraph]:
+    """Standing artifacts in the order of their publication, behind one of them."""
+    rows = await session.execute(
+        _standing().where(ArtifactRow.id > artifact_id).order_by(ArtifactRow.id).limit(limit)
+    )
+    return [StandingGraph(row[0], row[1]) for row in rows]
+
+
+async def newest_standing(session: AsyncSession, limit: int) -> list[StandingGraph]:
+    """The publications that were recorded last: those whose record a crash may have prevented."""
+    rows = await session.execute(_standing().order_by(ArtifactRow.id.desc()).limit(limit))
+    return [StandingGraph(row[0], row[1]) for row in rows]
+
+
+async def was_retired(session: AsyncSession, namespace: str, key_digest: str, blob: str) -> bool:
+    """Whether the database knows this publication as one that was taken out of service, and of no newer one."""
+    newest = await session.scalar(
+        select(ArtifactRow.state)
+        .where(
+            ArtifactRow.namespace == namespace, ArtifactRow.key_digest == key_digest, ArtifactRow.blob == blob,
+            ArtifactRow.state != "divergent",
+        )
+        .order_by(ArtifactRow.id.desc())
+        .limit(1)
+    )
+    return newest is not None and newest != "standing"

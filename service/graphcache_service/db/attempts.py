@@ -19,6 +19,18 @@ async def begin_attempt(session: AsyncSession, row: CompileRow) -> None:
     )
 
 
+async def insert_published(session: AsyncSession, artifact: ArtifactRow) -> None:
+    """Record the attempt that a publication tells of: all that is left of it where the database was lost."""
+    await session.execute(
+        insert(AttemptRow).values(
+            compile_id=artifact.compile_id, generation=artifact.generation, namespace=artifact.namespace,
+            key_digest=artifact.key_digest, owner=artifact.producer_id, holder=artifact.producer,
+            toolchain=artifact.toolchain, started_at=artifact.created_at - artifact.compile_s,
+            ended_at=artifact.created_at, outcome="ready", compile_s=artifact.compile_s,
+        )
+    )
+
+
 async def end_attempt(session: AsyncSession, compile_id: str, generation: int, **values: Any) -> None:
     """Record how an attempt ended; one that has ended already stays as it is."""
     await session.execute(

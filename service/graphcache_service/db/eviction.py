@@ -71,8 +71,12 @@ async def unprotected(session: AsyncSession, blobs: Sequence[str], unused_since:
     return set(rows)
 
 
-async def forget_graphs(session: AsyncSession, blobs: Sequence[str], now: float) -> None:
-    """Note the eviction of every graph of these blobs, forget its compile, and retire its artifact."""
+async def forget_graphs(session: AsyncSession, blobs: Sequence[str], now: float) -> set[tuple[str, str]]:
+    """Note the eviction of every graph of these blobs, forget its compile, and retire its artifact.
+
+    Returns:
+        Namespace and key of each.
+    """
     artifacts = (
         await session.execute(
             select(ArtifactRow, CompileRow.last_used_at)
@@ -81,7 +85,7 @@ async def forget_graphs(session: AsyncSession, blobs: Sequence[str], now: float)
         )
     ).all()
     if not artifacts:
-        return
+        return set()
     await session.execute(insert(EvictionRow), [
         {
             "namespace": one.namespace, "key_digest": one.key_digest, "blob": one.blob, "size_bytes": one.size_bytes,
@@ -98,3 +102,4 @@ async def forget_graphs(session: AsyncSession, blobs: Sequence[str], now: float)
         .values(state="evicted", ended_at=now, reason="evicted for the quota")
         .execution_options(**options)
     )
+    return {(one.namespace, one.key_digest) for one, _ in artifacts}
