@@ -19,8 +19,8 @@ SMALL = ((2, 64, 32, 8), (4, 256, 128, 16), (8, 512, 256, 32))
 REAL = ((32, 2048, 768, 64),)
 KINDS = (Kind.EXPERTS_FORWARD, Kind.EXPERTS_BACKWARD_LORA, Kind.EXPERTS_BACKWARD_FULL)
 COLUMNS = (
-    "graph", "E, H, F, rows", "wall s", "lower s", "check s", "CPU s", "peak GiB", "runnable B", "container B", "rms error",
-    "largest error",
+    "graph", "E, H, F, rows", "wall s", "lower s", "check s", "CPU s", "peak GiB", "runnable B", "container B",
+    "rms error", "largest error",
 )  # fmt: skip
 
 
