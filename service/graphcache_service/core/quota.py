@@ -7,7 +7,6 @@ from graphcache_service.core import eviction
 from graphcache_service.core.errors import QuotaExceeded
 from graphcache_service.core.services import Change, Services
 from graphcache_service.db import blobs, uploads
-from graphcache_service.db.models import UploadRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,12 @@ async def reserve(
     async with services.change() as change:
         await uploads.release_expired(change.session, change.now)
         await _check_room(services, change, size_bytes)
-        row = UploadRow(
-            id=secrets.token_hex(16), compile_id=compile_id, generation=generation, digest=digest,
+        upload_id = secrets.token_hex(16)
+        await uploads.reserve(
+            change.session, upload_id=upload_id, compile_id=compile_id, generation=generation, digest=digest,
             size_bytes=size_bytes, created_at=change.now, expires_at=change.now + lasts_s,
         )
-        await uploads.reserve(change.session, row)
-        return Reservation(row.id, size_bytes)
+        return Reservation(upload_id, size_bytes)
 
 
 async def release(change: Change, reservation: Reservation) -> None:

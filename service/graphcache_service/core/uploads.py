@@ -14,7 +14,7 @@ from graphcache_service.core.services import Services
 from graphcache_service.db import blobs as blob_rows
 from graphcache_service.db import compiles
 from graphcache_service.db import uploads as upload_rows
-from graphcache_service.db.models import BlobRow
+from graphcache_service.db.uploads import Gate
 from graphcache_service.settings import Settings
 from graphcache_wire.base import is_sha256
 
@@ -203,12 +203,12 @@ class Uploads:
 
     async def _is_stored(self, order: UploadOrder) -> bool:
         """Checks the lease, and whether the store has these bytes already."""
-        row = await self._pass_gate(order)
-        if row is None or row.doomed_at is not None:
+        gate = await self._pass_gate(order)
+        if gate.blob_bytes is None or gate.blob_doomed:
             return False
-        if row.size_bytes != order.size_bytes:
+        if gate.blob_bytes != order.size_bytes:
             raise InvalidRequest(
-                f"the blob {order.digest} has {row.size_bytes} bytes, announced were {order.size_bytes}",
+                f"the blob {order.digest} has {gate.blob_bytes} bytes, announced were {order.size_bytes}",
                 field="Content-Length",
             )
         return await self._services.blobs.size(order.digest) == order.size_bytes
@@ -271,19 +271,17 @@ class Uploads:
                 await quota.release(change, incoming.reservation)
         incoming.reservation = None
 
-    async def _pass_gate(self, order: UploadOrder) -> BlobRow | None:
+    async def _pass_gate(self, order: UploadOrder) -> Gate:
         """Checks the lease without locking it; what is recorded of the blob.
 
         Raises:
             NotFound, LeaseExpired: the lease is not live.
         """
-        async with self._services.database.read() as session:
-            found = await upload_rows.gate(session, order.compile_id, order.digest)
-        compile_row, blob_row, now = found or (None, None, 0.0)
-        row = leases.check_own(compile_row, order.caller, order.compile_id)
-        if not leases.is_live(row, order.generation, now):
-            raise leases.why_not_live(row, order.generation, now)
-        return blob_row
+        gate = await upload_rows.gate(self._services.database, order.compile_id, order.digest)
+        row = leases.check_own(gate.compile, order.caller, order.compile_id)
+        if not leases.is_live(row, order.generation, gate.now):
+            raise leases.why_not_live(row, order.generation, gate.now)
+        return gate
 
     async def _end(self, incoming: _Incoming) -> None:
         """The one place that undoes: removes what was staged, and gives back what was reserved."""

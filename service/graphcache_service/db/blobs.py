@@ -1,12 +1,26 @@
 """SQL on blobs: the record of bytes that the store holds whole and checked."""
 
 from collections.abc import Sequence
+from typing import Final, cast
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Table, bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import ArtifactRow, BlobRow, TotalsRow
 from graphcache_service.db.upsert import upsert
+
+_BLOBS: Final = cast(Table, BlobRow.__table__)
+_TOTALS: Final = cast(Table, TotalsRow.__table__)
+_REVIVE: Final = (
+    update(_BLOBS)
+    .where(_BLOBS.c.digest == bindparam("of_digest"))
+    .values(doomed_at=None, last_fetched_at=bindparam("now"))
+)
+_ADD_TO_TOTALS: Final = update(_TOTALS).values(
+    blobs=_TOTALS.c.blobs + bindparam("more_blobs"), blob_bytes=_TOTALS.c.blob_bytes + bindparam("more_bytes")
+)
+_STORED: Final = select(_TOTALS.c.blobs, _TOTALS.c.blob_bytes)
+"""What each upload asks is built once, and of tables: building it, and the session's entities, cost more than that."""
 
 
 async def blob(session: AsyncSession, digest: str) -> BlobRow | None:
@@ -19,20 +33,13 @@ async def blob(session: AsyncSession, digest: str) -> BlobRow | None:
 async def record_blob(session: AsyncSession, digest: str, size_bytes: int, now: float) -> None:
     """Record bytes that were stored and checked; clears the collector's mark where it is set. Safe to repeat."""
     new = await session.scalar(
-        upsert(session, BlobRow)
-        .values(digest=digest, size_bytes=size_bytes, created_at=now, last_fetched_at=now)
-        .on_conflict_do_nothing()
-        .returning(BlobRow.digest)
+        upsert(session, _BLOBS).on_conflict_do_nothing().returning(_BLOBS.c.digest),
+        {"digest": digest, "size_bytes": size_bytes, "created_at": now, "last_fetched_at": now},
     )
     if new is not None:
         await _add_to_totals(session, 1, size_bytes)
         return
-    await session.execute(
-        update(BlobRow)
-        .where(BlobRow.digest == digest)
-        .values(doomed_at=None, last_fetched_at=now)
-        .execution_options(synchronize_session=False)
-    )
+    await session.execute(_REVIVE, {"of_digest": digest, "now": now})
 
 
 async def forget_blob(session: AsyncSession, digest: str, *, doomed_only: bool = False) -> bool:
@@ -53,16 +60,12 @@ async def forget_blob(session: AsyncSession, digest: str, *, doomed_only: bool =
 
 
 async def _add_to_totals(session: AsyncSession, blobs: int, size_bytes: int) -> None:
-    await session.execute(
-        update(TotalsRow)
-        .values(blobs=TotalsRow.blobs + blobs, blob_bytes=TotalsRow.blob_bytes + size_bytes)
-        .execution_options(synchronize_session=False)
-    )
+    await session.execute(_ADD_TO_TOTALS, {"more_blobs": blobs, "more_bytes": size_bytes})
 
 
 async def stored(session: AsyncSession) -> tuple[int, int]:
     """How many blobs are recorded, and their bytes. Does not take longer the more there are."""
-    row = (await session.execute(select(TotalsRow.blobs, TotalsRow.blob_bytes))).one()
+    row = (await session.execute(_STORED)).one()
     return int(row.blobs), int(row.blob_bytes)
 
 

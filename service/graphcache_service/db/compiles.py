@@ -7,16 +7,19 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import BindParameter, Select, String, bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from graphcache_service.db import hedges
 from graphcache_service.db.clock import database_now
 from graphcache_service.db.engine import Database, PlainRow
-from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow
+from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow, HedgeRow, LeasedRow
 from graphcache_service.db.upsert import upsert
 from graphcache_wire import GraphKey
+
+Moved = TypeVar("Moved", CompileRow, HedgeRow)
 
 DIGESTS_A_QUERY: Final = 1_000
 """More bound values than this slow the planner down, and SQLite refuses 32,766."""
@@ -138,33 +141,41 @@ def _by_digest(rows: list[Standing], namespaces: Sequence[str]) -> dict[str, Sta
     return found
 
 
-async def lock_compile(session: AsyncSession, compile_id: str) -> CompileRow | None:
-    """One row, locked until the transaction ends."""
-    return await session.scalar(
-        select(CompileRow)
-        .where(CompileRow.id == compile_id)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    )
+_LOCK_COMPILE: Final[Select[CompileRow]] = (
+    select(CompileRow)
+    .where(CompileRow.id == bindparam("compile_id"))
+    .with_for_update()
+    .execution_options(populate_existing=True)
+)
+
+
+async def lock_compile(session: AsyncSession, compile_id: str) -> LeasedRow | None:
+    """What the lease of this id was granted on, a compile or a hedge of one, locked until the transaction ends."""
+    row = await session.scalar(_LOCK_COMPILE, {"compile_id": compile_id})
+    return row if row is not None else await hedges.lock(session, compile_id)
+
+
+_LOCK_KEY: Final[Select[CompileRow]] = (
+    select(CompileRow)
+    .where(CompileRow.namespace == bindparam("namespace"), CompileRow.key_digest == bindparam("key_digest"))
+    .with_for_update()
+    .execution_options(populate_existing=True)
+)
 
 
 async def lock_key(session: AsyncSession, namespace: str, key_digest: str) -> CompileRow | None:
     """The row of a key in a namespace, locked until the transaction ends."""
-    return await session.scalar(
-        select(CompileRow)
-        .where(CompileRow.namespace == namespace, CompileRow.key_digest == key_digest)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    )
+    return await session.scalar(_LOCK_KEY, {"namespace": namespace, "key_digest": key_digest})
 
 
-async def move(session: AsyncSession, row: CompileRow, **values: Any) -> CompileRow | None:
+async def move(session: AsyncSession, row: Moved, **values: Any) -> Moved | None:
     """Change a row if it still is in the state and generation of ``row``; None where another was first."""
+    table = type(row)
     return await session.scalar(
-        update(CompileRow)
-        .where(CompileRow.id == row.id, CompileRow.state == row.state, CompileRow.generation == row.generation)
+        update(table)
+        .where(table.id == row.id, table.state == row.state, table.generation == row.generation)
         .values(**values)
-        .returning(CompileRow)
+        .returning(table)
         .execution_options(populate_existing=True, synchronize_session=False)
     )
 

@@ -1,47 +1,83 @@
 """SQL on uploads: bytes reserved against the quota before a body is read."""
 
-from sqlalchemy import bindparam, delete, func, select, update
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from sqlalchemy import FromClause, Select, Table, bindparam, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.clock import database_now
-from graphcache_service.db.models import BlobRow, CompileRow, UploadRow
+from graphcache_service.db.engine import Database
+from graphcache_service.db.models import BlobRow, CompileRow, HedgeRow, LeasedRow, UploadRow
 
-_GATE = (
-    select(CompileRow, BlobRow, database_now())
-    .outerjoin(BlobRow, BlobRow.digest == bindparam("digest"))
-    .where(CompileRow.id == bindparam("compile_id"))
-    .execution_options(populate_existing=True)
-)
-"""Built once: building it costs as much as running it."""
+_BLOB: Final = BlobRow.__table__.c
 
 
-async def gate(session: AsyncSession, compile_id: str, digest: str) -> tuple[CompileRow, BlobRow | None, float] | None:
-    """In one question: a compile, the record of a blob, and the database's time; None without such a compile."""
-    row = (await session.execute(_GATE, {"compile_id": compile_id, "digest": digest})).one_or_none()
-    return None if row is None else (row[0], row[1], float(row[2]))
+def _gate_of(leased: FromClause) -> Select[Any]:
+    return (
+        select(
+            *leased.c, _BLOB.size_bytes.label("blob_bytes"), _BLOB.doomed_at.label("blob_doomed_at"),
+            database_now().label("now"),
+        )
+        .join_from(leased, BlobRow.__table__, _BLOB.digest == bindparam("digest"), isouter=True)
+        .where(leased.c.id == bindparam("compile_id"))
+    )
 
 
-async def reserve(session: AsyncSession, row: UploadRow) -> None:
+_GATE: Final = _gate_of(CompileRow.__table__)
+_HEDGE_GATE: Final = _gate_of(HedgeRow.__table__)
+_UPLOADS: Final = cast(Table, UploadRow.__table__)
+_RESERVE: Final = insert(_UPLOADS)
+_RELEASE: Final = delete(_UPLOADS).where(_UPLOADS.c.id == bindparam("upload_id"))
+_RELEASE_EXPIRED: Final = delete(_UPLOADS).where(_UPLOADS.c.expires_at <= bindparam("now"))
+_RESERVED_BYTES: Final = select(func.coalesce(func.sum(_UPLOADS.c.size_bytes), 0))
+"""Built once, and of tables: building them, and the session's entities, cost more than running them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What an upload must know: what its lease was granted on if there is one, what is recorded of its blob, the
+    database's time.
+    """
+
+    compile: LeasedRow | None
+    blob_bytes: int | None
+    blob_doomed: bool
+    now: float
+
+
+async def gate(database: Database, compile_id: str, digest: str) -> Gate:
+    """In one question; a hedge costs a second one."""
+    asked = {"compile_id": compile_id, "digest": digest}
+    found = await database.rows(_GATE, asked) or await database.rows(_HEDGE_GATE, asked)
+    if not found:
+        return Gate(None, None, False, 0.0)
+    [row] = found
+    # It has the row's columns by their names, which is all that a look at a lease needs.
+    return Gate(cast(LeasedRow, row), row.blob_bytes, row.blob_doomed_at is not None, row.now)
+
+
+async def reserve(
+    session: AsyncSession, *, upload_id: str, compile_id: str, generation: int, digest: str, size_bytes: int,
+    created_at: float, expires_at: float,
+) -> None:
     """Record a reservation."""
-    session.add(row)
-    await session.flush()
-
-
-async def extend(session: AsyncSession, upload_id: str, expires_at: float) -> None:
-    """The upload goes on."""
-    await session.execute(update(UploadRow).where(UploadRow.id == upload_id).values(expires_at=expires_at))
+    await session.execute(_RESERVE, {
+        "id": upload_id, "compile_id": compile_id, "generation": generation, "digest": digest,
+        "size_bytes": size_bytes, "created_at": created_at, "expires_at": expires_at,
+    })
 
 
 async def release(session: AsyncSession, upload_id: str) -> None:
     """The upload ended, either way. Safe to repeat."""
-    await session.execute(delete(UploadRow).where(UploadRow.id == upload_id))
+    await session.execute(_RELEASE, {"upload_id": upload_id})
 
 
 async def release_expired(session: AsyncSession, now: float) -> None:
     """Reservations of processes that died with an upload under way."""
-    await session.execute(delete(UploadRow).where(UploadRow.expires_at <= now))
+    await session.execute(_RELEASE_EXPIRED, {"now": now})
 
 
 async def reserved_bytes(session: AsyncSession) -> int:
     """All that is reserved."""
-    return int(await session.scalar(select(func.coalesce(func.sum(UploadRow.size_bytes), 0))) or 0)
+    return int(await session.scalar(_RESERVED_BYTES) or 0)

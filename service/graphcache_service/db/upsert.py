@@ -2,16 +2,20 @@
 
 from typing import Any
 
+from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import Base
 
 
-def upsert(session: AsyncSession, table: type[Base]) -> Any:
+def upsert(session: AsyncSession, table: type[Base] | Table) -> Any:
     """An INSERT of the session's dialect, which has ``on_conflict_do_nothing`` and ``on_conflict_do_update``.
 
     Any: the two dialects' classes share these methods but no type that has them.
+
+    Args:
+        table: a table alone leaves the session's entities out, which costs less.
     """
     if session.get_bind().dialect.name == "sqlite":
         return sqlite.insert(table)
