@@ -81,28 +81,6 @@ class ExpertsBackwardFull(nn.Module):
         return dx, torch.bmm(dh.transpose(1, 2), x), torch.bmm(dy.transpose(1, 2), a)
 
 
-class InFp32(nn.Module):
-    """The same graph with its products in fp32 between bf16 inputs and outputs: what a host CPU compiler is given.
-
-    Without bf16 arithmetic torch's bf16 products are slow, and ``[B, 2F] @ [2F, H]`` of a backward a hundredfold so:
-    the backward of 32 experts, H 2048, F 768, 32 rows took 1.0 s like this and would take 40 s in bf16 (AVX2). The
-    graph's code is for one CPU level, so it cannot ask.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        outputs = self.module(*(tensor.float() for tensor in inputs))
-        if isinstance(outputs, Tensor):
-            return outputs.to(inputs[0].dtype)
-        return tuple(output.to(inputs[0].dtype) for output in outputs)
-
-
-HOST_COMPILERS = ("inductor-",)
-"""How the versions of toolchains begin whose graphs run on host CPUs."""
-
 MODULES: dict[Kind, Callable[[], nn.Module]] = {
     Kind.EXPERTS_FORWARD: ExpertsForward,
     Kind.EXPERTS_BACKWARD_LORA: ExpertsBackwardLora,
@@ -136,10 +114,6 @@ class GraphDefinition:
         return tuple(map(random, self.input_names, self.input_shapes))
 
 
-def _computed(key: GraphKey, module: nn.Module) -> nn.Module:
-    return InFp32(module) if key.dtype == "bf16" and key.toolchain.startswith(HOST_COMPILERS) else module
-
-
 def graph_definition(key: GraphKey, gate_up: Tensor | None = None, down: Tensor | None = None) -> GraphDefinition:
     """The graph that ``key`` names. ``gate_up`` and ``down`` are given in baked mode, and only there.
 
@@ -159,8 +133,8 @@ def graph_definition(key: GraphKey, gate_up: Tensor | None = None, down: Tensor 
                 f"not gate_up{gate_up_shape}, down{down_shape}"
             )
         baked = BakedExpertsForward(gate_up.detach().to(dtype), down.detach().to(dtype))
-        return GraphDefinition(_computed(key, baked), ("x",), (rows,), ("y",), (rows,), dtype)
-    module = _computed(key, MODULES[key.kind]())
+        return GraphDefinition(baked, ("x",), (rows,), ("y",), (rows,), dtype)
+    module = MODULES[key.kind]()
     inputs = {"x": rows, "gate_up": gate_up_shape, "down": down_shape}
     outputs = {"y": rows}
     if key.kind is not Kind.EXPERTS_FORWARD:
