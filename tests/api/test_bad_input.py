@@ -41,6 +41,16 @@ async def test_missing_field_is_named(service: Replica, missing: str) -> None:
     assert refused["field"] == f"key.{missing}"
 
 
+async def test_request_with_several_faults_is_told_each_of_the_first_five(service: Replica) -> None:
+    refused = await service.resolve(key() | {"bucket": 7, "h": -1}, expect=422)
+    first, second = refused["message"].split("; ")
+    assert refused["field"] == "key.h"
+    assert (first.startswith("key.h: "), second.startswith("key.bucket: no ladder")) == (True, True)
+    many = await service.resolve({"colour": "red"} | {f"x{n}": n for n in range(9)}, expect=422)
+    assert many["message"].count("; ") == 4
+    assert many["message"].endswith(" more)")
+
+
 async def test_every_error_has_the_one_shape(service: Replica) -> None:
     calls: list[tuple[str, str, int]] = [
         ("GET", "/nowhere", 404), ("PUT", "/v1/stats", 405), ("GET", f"/v1/graphs/{'0' * 64}", 404),

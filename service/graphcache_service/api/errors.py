@@ -43,6 +43,9 @@ HTTP_CODES: Final = {
 }
 """What the framework refuses by itself."""
 
+FAULTS_TOLD: Final = 5
+"""A request with more is wrong in kind, not in detail."""
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
@@ -85,17 +88,23 @@ def error_answer(error: errors.ServiceError, request_id: str) -> ErrorAnswer:
     return ErrorAnswer(status, body, headers)
 
 
+def _fault(found: Any) -> tuple[str, str]:
+    """The place of a fault, and what is wrong there."""
+    if found["type"] == "json_invalid":
+        return "body", f"no JSON: {found.get('ctx', {}).get('error', found['msg'])}"
+    place = [str(part) for part in found["loc"]]
+    # The first part says body, path or query, which no sender wrote.
+    return ".".join(place[1:]) or place[0], str(found["msg"]).removeprefix("Value error, ")
+
+
 def invalid_answer(found: list[Any], request_id: str) -> ErrorAnswer:
-    """The answer to a request that does not parse: its first fault, and how many there are."""
-    first = found[0]
-    place = [str(part) for part in first["loc"]]
-    # The first part says body, path or query; a tagged union puts the tag's name into the path, which no sender wrote.
-    field = ".".join(place[1:]) or place[0]
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "json_invalid":
-        field, message = "body", f"no JSON: {first.get('ctx', {}).get('error', first['msg'])}"
-    if len(found) > 1:
-        message += f" (and {len(found) - 1} more)"
+    """The answer to a request that does not parse: each of its first faults, and how many more there are."""
+    faults = [_fault(one) for one in found[:FAULTS_TOLD]]
+    field, message = faults[0]
+    if len(faults) > 1:
+        message = "; ".join(f"{place}: {what}" for place, what in faults)
+    if len(found) > len(faults):
+        message += f" (and {len(found) - len(faults)} more)"
     body = ErrorBody(
         code=ErrorCode.INVALID_REQUEST, message=message, request_id=request_id, retryable=False, field=field,
         hint="correct the field and send it again; nothing was stored",
