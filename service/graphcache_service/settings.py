@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     backoff_max_s: Annotated[float, Field(ge=0)] = 300.0
     rejected_ttl_s: Positive = 86_400.0
     """How long the compiler's refusal is kept before a resolve compiles again."""
+    hedge_factor: Annotated[float, Field(ge=1)] | None = None
+    """A compile that runs longer than this many times the 95th percentile of its kind and size may be given to a second
+    worker that has nothing else to do; the first good one wins. Unset: never."""
     usage_flush_s: Positive = 1.0
     """Use counts are written this often: what a kill loses at most."""
     history_days: Positive = 90.0

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 
 from graphcache_service.api.asking import TheCaller, TheServices, answer
 from graphcache_service.api.heartbeat import CompileId
-from graphcache_service.core import failures as core
+from graphcache_service.core import fail as core
 from graphcache_wire import FailResponse, ReleaseRequest, routes
 
 router = APIRouter()

@@ -3,6 +3,7 @@
 import asyncio
 
 from graphcache_service.core.callers import Caller
+from graphcache_service.core.hedging import hedge_overdue
 from graphcache_service.core.leases import grant
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.sweeper import expire_leases
@@ -14,6 +15,7 @@ from graphcache_wire import ClaimRequest, ClaimResponse, Lease
 async def claim(services: Services, caller: Caller, request: ClaimRequest) -> ClaimResponse:
     """A lease on the most urgent compile, or null after ``wait_s`` without one.
 
+    Where nothing is queued it may be a hedge of a compile that is overdue, if the settings say so.
     Compiles whose weights only their asker has are never offered.
 
     Raises:
@@ -39,7 +41,7 @@ async def _try(services: Services, caller: Caller, request: ClaimRequest) -> Cla
         await expire_leases(change, services.settings)
         lease = await _lease_most_urgent(change, caller, request, services.settings.lease_ttl_s)
         queued = await compiles.count_queued(change.session, caller.namespace, request.toolchains)
-        return ClaimResponse(lease=lease, queued=queued)
+    return ClaimResponse(lease=lease or await hedge_overdue(services, caller, request), queued=queued)
 
 
 async def _lease_most_urgent(change: Change, caller: Caller, request: ClaimRequest, ttl_s: float) -> Lease | None:

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphcache_service.core.callers import Caller
-from graphcache_service.core.leases import check_own, is_live, why_not_live
-from graphcache_service.core.services import Change, Services
+from graphcache_service.core.services import Change
 from graphcache_service.core.waiters import QUEUE, key_topic
 from graphcache_service.db import attempts, compiles
 from graphcache_service.db.models import CompileRow
 from graphcache_service.settings import Settings
-from graphcache_wire import FailRequest, FailResponse, Failure, FailureClass, ReleaseRequest
+from graphcache_wire import Failure, FailureClass
 
 NO_BACKOFF = frozenset({FailureClass.LOST, FailureClass.CANCELLED})
 """A lost holder has cost its lease time already, and one that gave its lease back did nothing wrong."""
@@ -117,55 +115,3 @@ def as_failure(row: CompileRow) -> Failure:
         failure_class=FailureClass(row.failure_class or FailureClass.CRASHED), message=row.failure_message,
         log_tail=row.failure_log_tail, attempts=row.attempts,
     )
-
-
-async def fail(services: Services, caller: Caller, compile_id: str, request: FailRequest) -> FailResponse:
-    """A holder tells that its compile gave no graph. Safe to repeat.
-
-    Raises:
-        NotFound: no such compile.
-        LeaseExpired: another generation, or nobody, holds the lease; nothing was changed.
-    """
-    caller.require("compile")
-    async with services.change() as change:
-        row = check_own(await compiles.lock_compile(change.session, compile_id), caller, compile_id)
-        if not is_live(row, request.generation, change.now):
-            if not await _was_told(change, row, request):
-                raise why_not_live(row, request.generation, change.now)
-            return _answer(row, change.now)
-        failed = FailedAttempt(
-            request.failure_class, request.message, request.log_tail, request.compile_s, request.cpu_s,
-            request.peak_memory_bytes,
-        )
-        row = await end_as_failed(change, row, failed, services.settings) or row
-        return _answer(row, change.now)
-
-
-async def release(services: Services, caller: Caller, compile_id: str, request: ReleaseRequest) -> FailResponse:
-    """A holder gives its lease back; this does not count against the limit. Safe to repeat.
-
-    Raises:
-        NotFound, LeaseExpired: as for :func:`fail`.
-    """
-    message = request.reason or "the holder gave the lease back"
-    given_up = FailRequest(generation=request.generation, failure_class=FailureClass.CANCELLED, message=message)
-    return await fail(services, caller, compile_id, given_up)
-
-
-async def _was_told(change: Change, row: CompileRow, request: FailRequest) -> bool:
-    """Whether this very failure was recorded before and its answer was lost."""
-    attempt = await attempts.attempt(change.session, row.id, request.generation)
-    return (
-        row.generation == request.generation
-        and attempt is not None
-        and attempt.outcome == "failed"
-        and attempt.failure_class == request.failure_class
-    )
-
-
-def _answer(row: CompileRow, now: float) -> FailResponse:
-    state: Literal["queued", "failed", "ready"] = (
-        "failed" if row.state == "failed" else "ready" if row.state == "ready" else "queued"
-    )
-    again_at = row.failed_until if state == "failed" else row.not_before
-    return FailResponse(state=state, retry_after_s=None if again_at is None else max(0.0, again_at - now))

@@ -40,10 +40,23 @@ class History:
 
     async def expected_s(self, key: GraphKey) -> float | None:
         """How long a compile of this key is expected to take."""
+        return expected_s(size_of(key), await self._times(key))
+
+    async def times_alike(self, key: GraphKey) -> list[float]:
+        """Seconds of the known compiles of the same kind and size."""
+        size = size_of(key)
+        return [seconds for known_size, seconds in await self._times(key) if known_size == size]
+
+    async def _times(self, key: GraphKey) -> list[tuple[float, float]]:
         known = self._read.get(key.kind)
         if known is None or known[0] < time.monotonic():
             async with self._database.read() as session:
                 times = await attempts.compile_times(session, str(key.kind), HISTORY_ROWS)
             known = (time.monotonic() + REMEMBERED_S, times)
             self._read[key.kind] = known
-        return expected_s(float(key.e_hot) * key.h * key.f * key.bucket, known[1])
+        return known[1]
+
+
+def size_of(key: GraphKey) -> float:
+    """The product E H F bucket, as the history has it."""
+    return float(key.e_hot) * key.h * key.f * key.bucket

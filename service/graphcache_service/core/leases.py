@@ -7,11 +7,11 @@ from graphcache_service.core.errors import LeaseExpired, NotFound
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
 from graphcache_service.db import attempts, clock, compiles
-from graphcache_service.db.models import CompileRow
+from graphcache_service.db.models import CompileRow, HedgeRow, LeasedRow
 from graphcache_wire import GraphKey, HeartbeatRequest, HeartbeatResponse, Lease
 
 
-def is_live(row: CompileRow, generation: int, now: float) -> bool:
+def is_live(row: LeasedRow, generation: int, now: float) -> bool:
     """Whether ``generation`` holds the lease of ``row`` at ``now``."""
     return (
         row.state == "leased"
@@ -21,8 +21,16 @@ def is_live(row: CompileRow, generation: int, now: float) -> bool:
     )
 
 
-def why_not_live(row: CompileRow, generation: int, now: float) -> LeaseExpired:
+HEDGE_ENDED = {
+    "ready": "it was published", "failed": "its holder gave it up", "lost": "it ran out",
+    "late": "another attempt published first",
+}
+
+
+def why_not_live(row: LeasedRow, generation: int, now: float) -> LeaseExpired:
     """The refusal of a late holder, with what became of its lease."""
+    if isinstance(row, HedgeRow) and row.state != "leased":
+        return LeaseExpired(f"the hedge of generation {generation} ended: {HEDGE_ENDED[row.state]}", field="generation")
     if row.generation != generation:
         return LeaseExpired(f"generation {generation} was followed by generation {row.generation}", field="generation")
     if row.state == "leased":
@@ -31,7 +39,7 @@ def why_not_live(row: CompileRow, generation: int, now: float) -> LeaseExpired:
     return LeaseExpired(f"the lease of generation {generation} ended: the compile is {row.state}", field="generation")
 
 
-def check_own(row: CompileRow | None, caller: Caller, compile_id: str) -> CompileRow:
+def check_own(row: LeasedRow | None, caller: Caller, compile_id: str) -> LeasedRow:
     """The row, if it exists in the caller's own namespace.
 
     Raises:
@@ -42,8 +50,8 @@ def check_own(row: CompileRow | None, caller: Caller, compile_id: str) -> Compil
     return row
 
 
-async def check_live(session: AsyncSession, compile_id: str, generation: int, *, caller: Caller) -> CompileRow:
-    """The compile whose lease is live under ``generation``; its row is locked where the session writes on PostgreSQL.
+async def check_live(session: AsyncSession, compile_id: str, generation: int, *, caller: Caller) -> LeasedRow:
+    """What the live lease of ``generation`` was granted on; its row is locked where the session writes on PostgreSQL.
 
     Raises:
         NotFound: no such compile in the caller's namespace.
@@ -67,14 +75,14 @@ async def grant(change: Change, row: CompileRow, key: GraphKey, owner: str, hold
         return None
     await attempts.begin_attempt(change.session, leased)
     change.wake(key_topic(row.namespace, row.key_digest))
-    return as_lease(leased, key, change.now, ttl_s)
+    return as_lease(leased, key, change.now, ttl_s, attempt=leased.attempts + 1)
 
 
-def as_lease(row: CompileRow, key: GraphKey, now: float, ttl_s: float) -> Lease:
-    """What its holder is told."""
+def as_lease(row: LeasedRow, key: GraphKey, now: float, ttl_s: float, *, attempt: int) -> Lease:
+    """What its holder is told. ``attempt`` counts from 1 since the last publication or explicit retry."""
     return Lease(
         compile_id=row.id, generation=row.generation, key=key, owner=row.owner or "", ttl_s=ttl_s,
-        expires_in_s=max(0.0, (row.lease_expires_at or now) - now), attempt=row.attempts + 1,
+        expires_in_s=max(0.0, (row.lease_expires_at or now) - now), attempt=attempt,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from graphcache_service.core import eviction
 from graphcache_service.core.records import settle
 from graphcache_service.core.services import Services
-from graphcache_service.db import attempts, clock, uploads, usage
+from graphcache_service.db import attempts, clock, hedges, uploads, usage
 
 EVERY_S: Final = 30.0
 ORPHANS_EVERY: Final = 10
@@ -38,10 +38,11 @@ class Maintenance:
 
 
 async def forget_history(services: Services) -> None:
-    """Remove counters, waits, ended attempts and dead reservations that are older than the settings keep them."""
+    """Remove counters, waits, ended attempts, hedges and reservations that are older than the settings keep them."""
     async with services.database.write() as session:
         now = await clock.now(session)
         before = now - services.settings.history_days * DAY_S
         await usage.forget_before(session, before)
         await attempts.forget_before(session, before)
+        await hedges.forget_before(session, before)
         await uploads.release_expired(session, now)

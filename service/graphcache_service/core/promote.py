@@ -3,6 +3,7 @@
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import InvalidRequest, NotFound
 from graphcache_service.core.failures import FAILURE_CLEARED
+from graphcache_service.core.hedging import end_hedge_of
 from graphcache_service.core.records import settle
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
@@ -45,6 +46,7 @@ async def _row_of(change: Change, namespace: str, key_digest: str) -> CompileRow
 
 
 async def _stand(change: Change, row: CompileRow, original: ArtifactRow) -> None:
+    await end_hedge_of(change, row)
     copy = await artifacts.insert_copy(change.session, original, row, change.now)
     values = FAILURE_CLEARED | {"state": "ready", "artifact_id": copy.id, "attempts": 0, "last_used_at": change.now}
     await compiles.move(change.session, row, **values)

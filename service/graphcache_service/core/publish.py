@@ -7,16 +7,17 @@ removes; killed before the third, a start or fsck writes the record.
 
 from graphcache_service import metrics
 from graphcache_service.core.callers import Caller
-from graphcache_service.core.errors import BlobMissing, LengthMismatch, ToolchainMismatch
+from graphcache_service.core.errors import BlobMissing, LeaseExpired, LengthMismatch, ToolchainMismatch
 from graphcache_service.core.failures import FAILURE_CLEARED, LEASE_ENDED
+from graphcache_service.core.hedging import end_hedge_of, win
 from graphcache_service.core.leases import check_own, is_live, why_not_live
 from graphcache_service.core.lost import drop_lost_blob
 from graphcache_service.core.outcomes import as_artifact
 from graphcache_service.core.records import settle
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
-from graphcache_service.db import artifacts, attempts, blobs, compiles
-from graphcache_service.db.models import ArtifactRow, CompileRow
+from graphcache_service.db import artifacts, attempts, blobs, compiles, hedges
+from graphcache_service.db.models import ArtifactRow, CompileRow, HedgeRow, LeasedRow
 from graphcache_wire import CompleteRequest, CompleteResponse, Published
 
 
@@ -48,14 +49,14 @@ async def complete(
 
 
 async def _complete(change: Change, caller: Caller, compile_id: str, request: CompleteRequest) -> CompleteResponse:
-    row = check_own(await compiles.lock_compile(change.session, compile_id), caller, compile_id)
-    if is_live(row, request.generation, change.now):
-        _check_toolchain(row, request.published)
-        return await _accept(change, row, request.published)
-    standing = await _published_by(change, row, request.generation)
+    held = check_own(await compiles.lock_compile(change.session, compile_id), caller, compile_id)
+    if is_live(held, request.generation, change.now):
+        _check_toolchain(held, request.published)
+        return await _accept(change, held, request.published)
+    standing = await _published_by(change, held, request.generation)
     if standing is None:
-        raise why_not_live(row, request.generation, change.now)
-    return await _repeated(change, row, standing, request.published)
+        raise why_not_live(held, request.generation, change.now)
+    return await _repeated(change, held, standing, request.published)
 
 
 async def _check_blob(services: Services, published: Published) -> None:
@@ -68,7 +69,7 @@ async def _check_blob(services: Services, published: Published) -> None:
         )
 
 
-def _check_toolchain(row: CompileRow, published: Published) -> None:
+def _check_toolchain(row: LeasedRow, published: Published) -> None:
     if published.toolchain != row.toolchain:
         raise ToolchainMismatch(
             f"the key names toolchain {row.toolchain}, the graph was made by {published.toolchain}",
@@ -76,18 +77,21 @@ def _check_toolchain(row: CompileRow, published: Published) -> None:
         )
 
 
-async def _accept(change: Change, row: CompileRow, published: Published) -> CompleteResponse:
+async def _accept(change: Change, held: LeasedRow, published: Published) -> CompleteResponse:
     session, now = change.session, change.now
+    row = await _win(change, held)
     await blobs.record_blob(session, published.blob, published.size_bytes, now)
     artifact = await artifacts.insert_artifact(
-        session, row, published, state="standing", holder=row.holder or "", owner=row.owner or "", now=now
+        session, held, published, state="standing", holder=held.holder or "", owner=held.owner or "", now=now
     )
     await attempts.end_attempt(
-        session, row.id, row.generation, outcome="ready", ended_at=now, compile_s=published.compile_s,
+        session, held.id, held.generation, outcome="ready", ended_at=now, compile_s=published.compile_s,
         cpu_s=published.cpu_s, peak_memory_bytes=published.peak_memory_bytes, log_tail=published.log_tail,
     )
     values = LEASE_ENDED | FAILURE_CLEARED | {
         "state": "ready", "artifact_id": artifact.id, "attempts": 0, "last_used_at": now, "retry_alone": False,
+        # Fences whoever holds the compile's own lease where a hedge has won.
+        "generation": row.generation + (1 if isinstance(held, HedgeRow) else 0),
     }
     if await compiles.move(session, row, **values) is None:
         raise why_not_live(row, row.generation, now)
@@ -97,15 +101,29 @@ async def _accept(change: Change, row: CompileRow, published: Published) -> Comp
     return CompleteResponse(accepted=True, artifact=as_artifact(artifact))
 
 
-async def _published_by(change: Change, row: CompileRow, generation: int) -> ArtifactRow | None:
+async def _win(change: Change, held: LeasedRow) -> CompileRow:
+    """The compile that is published, after the other attempt at it was ended where there is one."""
+    if not isinstance(held, HedgeRow):
+        await end_hedge_of(change, held)
+        return held
+    row = await hedges.compile_of(change.session, held)
+    if row.state == "ready":
+        raise LeaseExpired("a publication of this key stands already", field="generation")
+    await win(change, row, held)
+    return row
+
+
+async def _published_by(change: Change, held: LeasedRow, generation: int) -> ArtifactRow | None:
     """The standing artifact, if this generation published it."""
-    if row.state != "ready" or row.generation != generation or row.artifact_id is None:
+    if held.state != "ready" or held.generation != generation:
         return None
-    return await artifacts.artifact(change.session, row.artifact_id)
+    graph = await artifacts.standing_graph(change.session, held.namespace, held.key_digest)
+    own = graph is not None and graph.artifact.compile_id == held.id
+    return graph.artifact if graph is not None and (own or isinstance(held, CompileRow)) else None
 
 
 async def _repeated(
-    change: Change, row: CompileRow, standing: ArtifactRow, published: Published
+    change: Change, row: LeasedRow, standing: ArtifactRow, published: Published
 ) -> CompleteResponse:
     if standing.blob == published.blob:
         return CompleteResponse(accepted=True, artifact=as_artifact(standing))

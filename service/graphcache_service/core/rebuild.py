@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphcache_service.core.failures import FAILURE_CLEARED
+from graphcache_service.core.hedging import end_hedge_of
 from graphcache_service.core.records import AT_ONCE, Record, read_records
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import key_topic
@@ -95,6 +96,7 @@ async def _insert(change: Change, record: Record) -> str | None:
 async def _stand(change: Change, row: CompileRow, record: Record) -> None:
     session, artifact = change.session, record.artifact
     created_at = artifact.created_at.timestamp()
+    await end_hedge_of(change, row)
     row = await compiles.move(session, row, generation=row.generation + 1) or row
     await blobs.record_blob(session, artifact.blob, artifact.size_bytes, change.now)
     published = Published(

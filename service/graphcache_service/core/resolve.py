@@ -194,7 +194,7 @@ class _Asking:
         if not request.can_compile:
             return None
         if is_live(row, row.generation, change.now) and row.owner == request.owner:
-            return Granted(lease=as_lease(row, request.key, change.now, ttl_s))
+            return Granted(lease=as_lease(row, request.key, change.now, ttl_s, attempt=row.attempts + 1))
         if not may_start(row, change.now):
             return None
         lease = await grant(change, row, request.key, request.owner, request.holder, ttl_s)

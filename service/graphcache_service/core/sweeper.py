@@ -3,6 +3,7 @@
 from typing import Final
 
 from graphcache_service.core.failures import expire
+from graphcache_service.core.hedging import expire_hedges
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.waiters import QUEUE, key_topic
 from graphcache_service.db import compiles, sweeps, wakeups
@@ -66,6 +67,7 @@ class Sweeper:
     async def _write(self, now: float) -> None:
         async with self._services.change() as change:
             await expire_leases(change, self._services.settings)
+            await expire_hedges(change)
             await sweeps.mark_served(change.session, change.now)
             await wakeups.forget_wakeups(change.session, change.now)
         self._served_at = now

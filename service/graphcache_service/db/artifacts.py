@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Select, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow
+from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow, LeasedRow
 from graphcache_wire import Published
 
 
@@ -19,9 +19,9 @@ class StandingGraph:
 
 
 async def insert_artifact(
-    session: AsyncSession, row: CompileRow, published: Published, *, state: str, holder: str, owner: str, now: float
+    session: AsyncSession, row: LeasedRow, published: Published, *, state: str, holder: str, owner: str, now: float
 ) -> ArtifactRow:
-    """Record a publication of ``row``'s compile."""
+    """Record a publication under the lease of ``row``."""
     signature = published.signature
     values: dict[str, Any] = {
         "namespace": row.namespace, "key_digest": row.key_digest, "compile_id": row.id, "generation": row.generation,

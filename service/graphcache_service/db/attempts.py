@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from graphcache_service.db.models import ArtifactRow, AttemptRow, CompileRow, GraphKeyRow
+from graphcache_service.db.models import ArtifactRow, AttemptRow, GraphKeyRow, LeasedRow
 
 
-async def begin_attempt(session: AsyncSession, row: CompileRow) -> None:
+async def begin_attempt(session: AsyncSession, row: LeasedRow) -> None:
     """Record that the holder of a lease just granted began."""
     await session.execute(
         insert(AttemptRow).values(

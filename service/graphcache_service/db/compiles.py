@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from graphcache_service.db import hedges
 from graphcache_service.db.clock import database_now
 from graphcache_service.db.engine import Database, PlainRow
-from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow, HedgeRow, LeasedRow
+from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow, LeasedRow
 from graphcache_service.db.upsert import upsert
 from graphcache_wire import GraphKey
 
-Moved = TypeVar("Moved", CompileRow, HedgeRow)
+Moved = TypeVar("Moved", bound=LeasedRow)
 
 DIGESTS_A_QUERY: Final = 1_000
 """More bound values than this slow the planner down, and SQLite refuses 32,766."""

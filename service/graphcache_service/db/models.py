@@ -167,8 +167,50 @@ class CompileRow(Base):
     last_used_at: Mapped[float | None] = mapped_column(Double)
 
 
+class HedgeRow(Base):
+    """A second attempt at a compile whose lease runs far past its history. For its holder it stands where a compile
+    would: its own id and lease. ``generation`` is that of the lease it hedges. ``late``: another published first.
+    """
+
+    __tablename__ = "hedges"
+    __table_args__ = (
+        UniqueConstraint("compile_id", "generation"),
+        CheckConstraint("state IN ('leased', 'ready', 'failed', 'lost', 'late')", name="state"),
+        CheckConstraint("(state = 'leased') = (ended_at IS NULL)", name="ended"),
+        CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress"),
+        Index(
+            "uq_hedges_live", "compile_id", unique=True,
+            sqlite_where=text("state = 'leased'"), postgresql_where=text("state = 'leased'"),
+        ),
+        Index(
+            "ix_hedges_expiry", "lease_expires_at",
+            sqlite_where=text("state = 'leased'"), postgresql_where=text("state = 'leased'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    compile_id: Mapped[str] = mapped_column(Id, ForeignKey("compiles.id", ondelete="CASCADE"))
+    generation: Mapped[int] = mapped_column(Integer)
+    namespace: Mapped[str] = mapped_column(NameText)
+    key_digest: Mapped[str] = mapped_column(Digest)
+    toolchain: Mapped[str] = mapped_column(String(160))
+    state: Mapped[str] = mapped_column(String(16))
+    owner: Mapped[str] = mapped_column(Id)
+    holder: Mapped[str] = mapped_column(NameText)
+    leased_at: Mapped[float] = mapped_column(Double)
+    lease_expires_at: Mapped[float] = mapped_column(Double)
+    heartbeat_at: Mapped[float] = mapped_column(Double)
+    phase: Mapped[str | None] = mapped_column(String(16))
+    progress: Mapped[float | None] = mapped_column(Double)
+    ended_at: Mapped[float | None] = mapped_column(Double)
+
+
+LeasedRow = CompileRow | HedgeRow
+"""What a lease is granted on."""
+
+
 class AttemptRow(Base):
-    """One try under one lease."""
+    """One try under one lease. ``compile_id`` is a hedge's own id where the lease was a hedge."""
 
     __tablename__ = "attempts"
     __table_args__ = (

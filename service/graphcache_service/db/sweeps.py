@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from graphcache_service.db import clock
+from graphcache_service.db import clock, hedges
 from graphcache_service.db.models import ClockRow, CompileRow
 
 
@@ -47,7 +47,8 @@ async def mark_served(session: AsyncSession, now: float) -> None:
 
 
 async def extend_leases(session: AsyncSession, lived_at: float, by_s: float) -> None:
-    """Move the end of the leases that were live at ``lived_at``."""
+    """Move the end of the leases that were live at ``lived_at``, hedges included."""
+    await hedges.extend(session, lived_at, by_s)
     await session.execute(
         update(CompileRow)
         .where(CompileRow.state == "leased", CompileRow.lease_expires_at > lived_at)
