@@ -2,10 +2,13 @@
 
 import asyncio
 
+import pytest
 from fakes.replica import NODE, OTHER, Replica, key
 from sqlalchemy import select
 
+from graphcache_service.core import stock
 from graphcache_service.core.flush import flush
+from graphcache_service.core.stock import KEPT_AT_MOST_S, ROWS_A_SECOND, kept_s
 from graphcache_service.db.models import UsageRow
 
 
@@ -110,3 +113,21 @@ async def test_metrics_are_for_prometheus(service: Replica) -> None:
     text = (await service.http.get("/metrics")).text
     assert 'graphcache_compiles{state="queued",toolchain="stub-1.0"} 1.0' in text
     assert "graphcache_request_seconds_bucket" in text
+
+
+def test_sums_over_few_rows_are_never_kept_and_over_many_for_a_minute_at_most() -> None:
+    assert kept_s(ROWS_A_SECOND - 1) == 0.0
+    assert kept_s(20 * ROWS_A_SECOND) == 20.0
+    assert kept_s(10**9) == KEPT_AT_MOST_S
+
+
+async def test_sums_over_many_rows_answer_again_without_reading(
+    service: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stock, "kept_s", lambda summed_rows: KEPT_AT_MOST_S)
+    await service.publish(key(8))
+    assert (await service.stats())["totals"]["compiles"]["ready"] == 1
+    await service.publish(key(16), b"another")
+    totals = (await service.stats())["totals"]
+    assert (totals["compiles"]["ready"], totals["misses"]) == (1, 2)
+    assert (await service.stats(group_by="bucket"))["totals"]["compiles"]["ready"] == 2

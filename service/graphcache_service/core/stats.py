@@ -13,6 +13,7 @@ from graphcache_service.core.callers import Caller
 from graphcache_service.core.flush import flush
 from graphcache_service.core.outcomes import at
 from graphcache_service.core.services import Services
+from graphcache_service.core.stock import Stock
 from graphcache_service.db import blobs, clock
 from graphcache_service.db import stats as rows
 from graphcache_service.db.stats import Filter
@@ -80,18 +81,18 @@ def _merged(groups: dict[rows.Group, _Group], position: int | None) -> dict[str,
     return merged
 
 
-async def _gather(session: AsyncSession, which: Filter) -> dict[rows.Group, _Group]:
+async def _gather(session: AsyncSession, which: Filter, stock: Stock) -> dict[rows.Group, _Group]:
     groups: dict[rows.Group, _Group] = defaultdict(_Group)
     for group, event, count, saved_s in await rows.usage_sums(session, which):
         groups[group].events[event] += count
         groups[group].saved_s += saved_s
-    for group, state, count in await rows.compile_counts(session, which):
+    for group, state, count in stock.compiles:
         groups[group].compiles[state] += count
-    for group, ended_as, count, spent_s in await rows.attempt_counts(session, which):
+    for group, ended_as, count, spent_s in stock.attempts:
         groups[group].attempts[ended_as] += count
         groups[group].spent_s += spent_s
-    for group, size_bytes in await rows.stored_bytes(session, which):
-        groups[group].stored_bytes += size_bytes
+    for group, state, _, size_bytes in stock.artifacts:
+        groups[group].stored_bytes += size_bytes if state == "standing" else 0
     for group, wait_s in await rows.waits(session, which):
         groups[group].waits.append(wait_s)
     return groups
@@ -115,6 +116,8 @@ def toolchain_alarms(groups: dict[str, StatsRow]) -> list[Alarm]:
 async def stats(services: Services, caller: Caller, since: datetime | None, group_by: GroupBy | None) -> Stats:
     """All counters of the namespaces that the caller may read, up to this moment as far as this replica knows.
 
+    Of more than ``stock.ROWS_A_SECOND`` entries, the sums of what is stored and was compiled may be seconds old.
+
     Args:
         since: counts begin with the minute that holds this time; None for all that is kept.
 
@@ -125,11 +128,13 @@ async def stats(services: Services, caller: Caller, since: datetime | None, grou
     await flush(services)
     since_s = 0.0 if since is None else since.timestamp() // 60 * 60
     namespaces = caller.readable()
+    # Grouped as finely as anything below needs, so that each table is read once.
+    columns = ("toolchain",) if group_by in (None, "toolchain") else ("toolchain", str(group_by))
+    which = Filter(namespaces, since_s, columns)
+    stock = await services.stocks.of(services.database, which)
     async with services.database.scan() as session:
         now = await clock.now(session)
-        # Grouped as finely as anything below needs, so that each table is read once.
-        columns = ("toolchain",) if group_by in (None, "toolchain") else ("toolchain", str(group_by))
-        gathered = await _gather(session, Filter(namespaces, since_s, columns))
+        gathered = await _gather(session, which, stock)
         totals, by_toolchain, groups = (_merged(gathered, position) for position in (None, 0, len(columns) - 1))
         blob_count, blob_bytes = await blobs.stored(session)
         evicted, evicted_bytes, ages = await rows.evictions(session, namespaces, since_s)
@@ -140,7 +145,7 @@ async def stats(services: Services, caller: Caller, since: datetime | None, grou
             ],
             blobs=blob_count, blob_bytes=blob_bytes, reserved_bytes=await rows.reserved_bytes(session),
             quota_bytes=services.settings.quota_bytes, evicted=evicted, evicted_bytes=evicted_bytes,
-            evicted_age=percentiles(ages), quarantined=await rows.quarantined(session, namespaces),
+            evicted_age=percentiles(ages), quarantined=stock.quarantined(),
             waiters=services.waiters.held,
             toolchains=[
                 ToolchainSeen(toolchain=name, workers=workers, last_claim_age_s=max(0.0, now - last))

@@ -31,7 +31,7 @@ Group = tuple[str, ...]
 class Filter:
     """Which rows count, and by which columns of the key they are grouped."""
 
-    namespaces: Sequence[str]
+    namespaces: tuple[str, ...]
     since: float
     columns: tuple[str, ...]
 
@@ -76,11 +76,13 @@ async def attempt_counts(session: AsyncSession, which: Filter) -> list[tuple[Gro
     return [(group, str(ended_as), int(count), float(spent_s or 0.0)) for group, (ended_as, count, spent_s) in rows]
 
 
-async def stored_bytes(session: AsyncSession, which: Filter) -> list[tuple[Group, int]]:
-    """Group, bytes of its standing artifacts."""
-    statement = which.grouped(ArtifactRow, func.sum(ArtifactRow.size_bytes)).where(ArtifactRow.state == "standing")
+async def artifact_sums(session: AsyncSession, which: Filter) -> list[tuple[Group, str, int, int]]:
+    """Group, state (standing or quarantined), number, bytes."""
+    statement = which.grouped(
+        ArtifactRow, func.count(), func.sum(ArtifactRow.size_bytes), also_by=[ArtifactRow.state]
+    ).where(ArtifactRow.state.in_(("standing", "quarantined")))
     rows = [which.split(row) for row in await session.execute(statement)]
-    return [(group, int(size_bytes or 0)) for group, (size_bytes,) in rows]
+    return [(group, str(state), int(count), int(size_bytes)) for group, (state, count, size_bytes) in rows]
 
 
 async def waits(session: AsyncSession, which: Filter) -> list[tuple[Group, float]]:
@@ -110,16 +112,6 @@ async def evictions(session: AsyncSession, namespaces: Sequence[str], since: flo
         select(EvictionRow.age_s).where(*where).order_by(EvictionRow.evicted_at.desc()).limit(NEWEST_WAITS)
     )
     return int(total[0]), int(total[1] or 0), [float(age) for age in ages]
-
-
-async def quarantined(session: AsyncSession, namespaces: Sequence[str]) -> int:
-    """Publications that were found bad."""
-    statement = select(func.count()).select_from(ArtifactRow)
-    return int(
-        await session.scalar(
-            statement.where(ArtifactRow.namespace.in_(namespaces), ArtifactRow.state == "quarantined")
-        ) or 0
-    )
 
 
 async def toolchains_seen(session: AsyncSession, namespaces: Sequence[str]) -> list[tuple[str, int, float]]:
