@@ -42,7 +42,10 @@ class Filter:
         statement: Select[Any] = select(*asked).select_from(table)
         if any(not hasattr(table, name) for name in self.columns):
             statement = statement.join(GraphKeyRow, GraphKeyRow.key_digest == table.key_digest)
-        return statement.where(table.namespace.in_(self.namespaces)).group_by(*columns, *also_by)
+        # No index on the bare column: it would lead to nearly all rows, one by one in the order of their digests, and
+        # to their keys so too. In the order in which they lie it takes a third of the time.
+        namespace = table.namespace.concat("")
+        return statement.where(namespace.in_(self.namespaces)).group_by(*columns, *also_by)
 
     def split(self, row: Row[Any]) -> tuple[Group, tuple[Any, ...]]:
         """A row's group, and what follows it."""
