@@ -15,6 +15,7 @@ from graphcache_runtime.demo import tables
 from graphcache_runtime.demo.model import ModelShape
 from graphcache_runtime.demo.node import NodeConfig
 from graphcache_runtime.demo.processes import Process, ProcessFailed, running, wait_for_file
+from graphcache_runtime.ladder import LADDERS
 from graphcache_wire.graphs import GraphDetail
 
 REAL = ModelShape()
@@ -31,9 +32,9 @@ def demo(
     f: Annotated[int, typer.Option(help="Expert's intermediate size.")] = REAL.f,
     experts: Annotated[int, typer.Option(help="Experts a layer.")] = REAL.experts,
     e_hot: Annotated[int, typer.Option(help="Hot experts a layer.")] = 32,
-    bucket: Annotated[list[int] | None, typer.Option(help="Rungs of the ladder, ascending.")] = None,
-    rows: Annotated[int, typer.Option(min=2, help="Rows of text a step.")] = 64,
-    compare_rows: Annotated[int, typer.Option(min=1, help="Rows of the comparison.")] = 32,
+    bucket: Annotated[list[int] | None, typer.Option(help="Rungs of the ladder, ascending. Default: 8 to 1024.")] = None,
+    rows: Annotated[int, typer.Option(min=2, help="Rows of text a step.")] = 32,
+    compare_rows: Annotated[int, typer.Option(min=1, help="Rows of the comparison.")] = 16,
     steps: Annotated[int, typer.Option(min=2, help="Training steps.")] = 4,
     dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
 ) -> None:
@@ -44,7 +45,7 @@ def demo(
         "toolchain": toolchain,
         "shape": shape,
         "e_hot": e_hot,
-        "ladder": tuple(bucket or (16, 64)),
+        "ladder": tuple(bucket or LADDERS["packed"].rungs),
         "rows": rows,
         "compare_rows": min(rows, compare_rows),
         "steps": steps,
