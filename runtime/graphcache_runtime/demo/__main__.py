@@ -32,7 +32,7 @@ def demo(
     f: Annotated[int, typer.Option(help="Expert's intermediate size.")] = REAL.f,
     experts: Annotated[int, typer.Option(help="Experts a layer.")] = REAL.experts,
     e_hot: Annotated[int, typer.Option(help="Hot experts a layer.")] = 32,
-    bucket: Annotated[list[int] | None, typer.Option(help="Rungs of the ladder, ascending. Default: 8 to 1024.")] = None,
+    bucket: Annotated[list[int] | None, typer.Option(help="Rungs of the ladder. Default: 8 to 1024.")] = None,
     rows: Annotated[int, typer.Option(min=2, help="Rows of text a step.")] = 32,
     compare_rows: Annotated[int, typer.Option(min=1, help="Rows of the comparison.")] = 16,
     steps: Annotated[int, typer.Option(min=2, help="Training steps.")] = 4,
