@@ -31,7 +31,7 @@ async def test_held_requests_over_the_limit_get_503_and_when_to_come_back(databa
 async def test_two_hundred_waiters_cost_few_looks_at_the_database(service: Replica) -> None:
     lease = await service.granted(key())
     looks = 0
-    real = compiles.standings
+    real = compiles.standing
 
     async def counted(*arguments: object) -> object:
         nonlocal looks
@@ -43,8 +43,8 @@ async def test_two_hundred_waiters_cost_few_looks_at_the_database(service: Repli
     await service.until_held(200)
     await service.upload(lease, b"graph")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiles, "standings", counted)
+        patch.setattr(compiles, "standing", counted)
         await service.complete(lease, b"graph")
         outcomes = await asyncio.gather(*waiting)
     assert {outcome["state"] for outcome in outcomes} == {"ready"}
-    assert looks <= 10
+    assert 1 <= looks <= 10

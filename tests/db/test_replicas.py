@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fakes.replica import NODE, OTHER, Replica, key, replica
+from sqlalchemy.pool import QueuePool
 
 from graphcache_service import background
 
@@ -71,3 +72,21 @@ async def test_quarantine_by_one_replica_is_seen_by_the_other(pair: Pair) -> Non
         body = {"blob": artifact["blob"], "owner": owner, "holder": "n", "reason": "load_failed"}
         await there.call("POST", f"/v1/graphs/{artifact['key_digest']}/report", json=body)
     assert (await here.resolve(key()))["state"] == "pending"
+
+
+async def test_forty_askers_share_two_connections_and_hold_none_while_they_wait(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with replica(database_url, tmp_path, database_pool_size=1) as service:
+        await service.freeze()
+        await service.granted(key(), NODE)
+        asks = [service.resolve(key(), f"{number:032x}", wait_s=50.0) for number in range(1, 41)]
+        waiting = [asyncio.create_task(ask) for ask in asks]
+        await service.until_held(40)
+        pool = service.services.database.engine.pool
+        assert isinstance(pool, QueuePool)
+        async with asyncio.timeout(20.0):
+            while pool.checkedout():  # noqa: ASYNC110 - the last look is under way, and the pool tells nobody
+                await asyncio.sleep(0.01)
+        service.services.waiters.close()
+        assert {outcome["state"] for outcome in await asyncio.gather(*waiting)} == {"pending"}
