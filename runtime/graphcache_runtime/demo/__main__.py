@@ -15,10 +15,11 @@ from graphcache_runtime.demo import tables
 from graphcache_runtime.demo.model import ModelShape
 from graphcache_runtime.demo.node import NodeConfig
 from graphcache_runtime.demo.processes import Process, ProcessFailed, running, wait_for_file
-from graphcache_runtime.ladder import LADDERS
 from graphcache_wire.graphs import GraphDetail
 
 REAL = ModelShape()
+LADDER = (32, 128)
+"""Few rungs: each is two graphs to compile. The default number of rows needs the first alone."""
 READY_S = 60.0
 LOOK_S = 0.5
 
@@ -32,7 +33,7 @@ def demo(
     f: Annotated[int, typer.Option(help="Expert's intermediate size.")] = REAL.f,
     experts: Annotated[int, typer.Option(help="Experts a layer.")] = REAL.experts,
     e_hot: Annotated[int, typer.Option(help="Hot experts a layer.")] = 32,
-    bucket: Annotated[list[int] | None, typer.Option(help="Rungs of the ladder. Default: 8 to 1024.")] = None,
+    bucket: Annotated[list[int] | None, typer.Option(help="Rungs of the ladder. Default: 32, 128.")] = None,
     rows: Annotated[int, typer.Option(min=2, help="Rows of text a step.")] = 32,
     compare_rows: Annotated[int, typer.Option(min=1, help="Rows of the comparison.")] = 16,
     steps: Annotated[int, typer.Option(min=2, help="Training steps.")] = 4,
@@ -45,7 +46,7 @@ def demo(
         "toolchain": toolchain,
         "shape": shape,
         "e_hot": e_hot,
-        "ladder": tuple(bucket or LADDERS["packed"].rungs),
+        "ladder": tuple(bucket or LADDER),
         "rows": rows,
         "compare_rows": min(rows, compare_rows),
         "steps": steps,
