@@ -1,6 +1,6 @@
 """LoRA on a MoE model whose hot experts run on compiled graphs of the cluster's cache.
 
-    python examples/train_lora.py Qwen/Qwen3-30B-A3B train.txt --url http://graphcache:8750 --toolchain rngd
+python examples/train_lora.py Qwen/Qwen3-30B-A3B train.txt --url http://graphcache:8750 --toolchain rngd
 """
 
 import argparse

@@ -51,8 +51,19 @@ _MODULE_OF = {
 }
 
 __all__ = [
-    "LADDERS", "Costs", "GraphBackend", "GraphTable", "Ladder", "LoadGraph", "MoeHandle", "Overflow", "Policy",
-    "UnsupportedExperts", "enable", "hot_sets_from", "moe_stats",
+    "LADDERS",
+    "Costs",
+    "GraphBackend",
+    "GraphTable",
+    "Ladder",
+    "LoadGraph",
+    "MoeHandle",
+    "Overflow",
+    "Policy",
+    "UnsupportedExperts",
+    "enable",
+    "hot_sets_from",
+    "moe_stats",
 ]
 
 

@@ -25,9 +25,7 @@ def backward_kind(x: Tensor, gate_up: Tensor, down: Tensor) -> Kind | None:
     return Kind.EXPERTS_BACKWARD_LORA if x.requires_grad else None
 
 
-def run_layer(
-    x_TH: Tensor, weights_TK: Tensor, gate_up: Tensor, down: Tensor, layer: HotLayer, plan: Plan
-) -> Tensor:
+def run_layer(x_TH: Tensor, weights_TK: Tensor, gate_up: Tensor, down: Tensor, layer: HotLayer, plan: Plan) -> Tensor:
     """``MoeExperts`` with types: ``out[T, H]`` in the dtype of ``x_TH``."""
     apply: Callable[..., Tensor] = MoeExperts.apply
     return apply(x_TH, weights_TK, gate_up, down, layer, plan)
@@ -77,5 +75,10 @@ def _backward(ctx: Any, dout_TH: Tensor) -> tuple[Tensor | None, ...]:
         if grads is not None:
             dgate_up, ddown = grads.finish()
     return (
-        dx, dweights, dgate_up if needs_gate_up else None, ddown if needs_down else None, None, None,
+        dx,
+        dweights,
+        dgate_up if needs_gate_up else None,
+        ddown if needs_down else None,
+        None,
+        None,
     )

@@ -35,9 +35,8 @@ def worker(
         str | None,
         typer.Option("--memory-limit", metavar="SIZE", help="Of one compile, such as 6G. Default: a share of memory."),
     ] = None,
-    time_limit_s: Annotated[
-        float, typer.Option("--time-limit", metavar="SECONDS", min=1, help="Of one compile.")
-    ] = 3 * 3600.0,
+    time_limit_s: Annotated[float, typer.Option("--time-limit", metavar="SECONDS", min=1, help="Of one compile.")] = 3
+    * 3600.0,
     work_dir: Annotated[
         Path | None, typer.Option("--work-dir", help="Where compiles keep their files. Default: the temporary folder.")
     ] = None,

@@ -38,7 +38,10 @@ class Costs:
 
 
 RNGD: Final = Costs(
-    call_s=0.010, device_row_s=8.2e-6, host_expert_s=0.65e-3, host_row_s=0.0425e-3,
+    call_s=0.010,
+    device_row_s=8.2e-6,
+    host_expert_s=0.65e-3,
+    host_row_s=0.0425e-3,
     upload_byte_s=0.146 / _REFERENCE_UPLOAD_BYTES,
 )
 """An RNGD card and its host, H 2048, F 768. One call of 32 experts, 64 rows each: rows to the device 2.6 ms, forward

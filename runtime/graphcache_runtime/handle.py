@@ -25,8 +25,13 @@ class MoeHandle:
     """Made by ``enable``. ``layers``: the layers of the model in its order, by the names of their modules."""
 
     def __init__(
-        self, layers: Mapping[str, HotLayer], modules: Mapping[str, Any], shared: Shared, training: Training | None,
-        *, owns_graphs: bool = True,
+        self,
+        layers: Mapping[str, HotLayer],
+        modules: Mapping[str, Any],
+        shared: Shared,
+        training: Training | None,
+        *,
+        owns_graphs: bool = True,
     ) -> None:
         self.layers, self._modules, self._shared, self._training = dict(layers), dict(modules), shared, training
         self._owns_graphs = owns_graphs

@@ -40,8 +40,14 @@ class HostKernel(Protocol):
         ...
 
     def backward(
-        self, x_CH: Tensor, h_C2F: Tensor, dy_CH: Tensor, rows: HostRows,
-        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+        self,
+        x_CH: Tensor,
+        h_C2F: Tensor,
+        dy_CH: Tensor,
+        rows: HostRows,
+        gate_up: Tensor,
+        down: Tensor,
+        grads: WeightGradients | None,
     ) -> Tensor:
         """``dx_CH``; adds each expert's weight gradient to ``grads`` where it is given."""
         ...
@@ -103,8 +109,14 @@ class PerExpert:
         return HostForward(y_CH, h_C2F)
 
     def backward(
-        self, x_CH: Tensor, h_C2F: Tensor, dy_CH: Tensor, rows: HostRows,
-        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+        self,
+        x_CH: Tensor,
+        h_C2F: Tensor,
+        dy_CH: Tensor,
+        rows: HostRows,
+        gate_up: Tensor,
+        down: Tensor,
+        grads: WeightGradients | None,
     ) -> Tensor:
         da_CF = x_CH.new_empty(x_CH.shape[0], down.shape[2])
         dx_CH = torch.empty_like(x_CH)
@@ -166,8 +178,14 @@ class Grouped:
         return HostForward(functional.grouped_mm(gated(h_C2F), down.transpose(1, 2), offs=offsets), h_C2F)
 
     def backward(
-        self, x_CH: Tensor, h_C2F: Tensor, dy_CH: Tensor, rows: HostRows,
-        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+        self,
+        x_CH: Tensor,
+        h_C2F: Tensor,
+        dy_CH: Tensor,
+        rows: HostRows,
+        gate_up: Tensor,
+        down: Tensor,
+        grads: WeightGradients | None,
     ) -> Tensor:
         offsets = group_offsets(rows, gate_up.shape[0])
         da_CF = functional.grouped_mm(dy_CH, down, offs=offsets)

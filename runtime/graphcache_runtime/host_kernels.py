@@ -35,8 +35,10 @@ def grouped_is_faster(dtype: torch.dtype) -> bool:
 
 def _seconds(kernel: HostKernel, gate_up: Tensor, down: Tensor) -> float:
     rows = HostRows(
-        torch.arange(_PROBE_E * _PROBE_ROWS), torch.arange(_PROBE_E * _PROBE_ROWS),
-        tuple(range(_PROBE_E)), (_PROBE_ROWS,) * _PROBE_E,
+        torch.arange(_PROBE_E * _PROBE_ROWS),
+        torch.arange(_PROBE_E * _PROBE_ROWS),
+        tuple(range(_PROBE_E)),
+        (_PROBE_ROWS,) * _PROBE_E,
     )
     x = torch.ones(_PROBE_E * _PROBE_ROWS, _PROBE_H, dtype=kernel.rows_dtype(gate_up.dtype))
 

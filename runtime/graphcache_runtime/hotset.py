@@ -73,9 +73,7 @@ def saved_s(rows: float, costs: Costs) -> float:
     return costs.host_s(1.0 - math.exp(-rows), rows)
 
 
-def replanned(
-    current: Sequence[int], mean_E: Sequence[float], plan: Replanning, upload_bytes: int
-) -> tuple[int, ...]:
+def replanned(current: Sequence[int], mean_E: Sequence[float], plan: Replanning, upload_bytes: int) -> tuple[int, ...]:
     """The hot set for the next ``plan.every`` forwards.
 
     Expert e takes the slot of f if that saves host time; and all swaps together must save more than the one upload of

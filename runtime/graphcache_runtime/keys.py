@@ -20,6 +20,11 @@ class ExpertKeys:
     def key(self, kind: Kind, slots: int, bucket: int) -> GraphKey:
         """The graph of ``kind`` for ``slots`` hot experts and ``bucket`` rows each."""
         return GraphKey(
-            kind=kind, e_hot=slots, h=self.h, f=self.f, bucket=bucket, toolchain=self.toolchain,
+            kind=kind,
+            e_hot=slots,
+            h=self.h,
+            f=self.f,
+            bucket=bucket,
+            toolchain=self.toolchain,
             options={"dtype": dtype_name(self.dtype)},
         )

@@ -153,8 +153,15 @@ class HotLayer:
         return Rows(y_AH, h_C2F)
 
     def backward(
-        self, x_TH: Tensor, weights_TK: Tensor, dout_TH: Tensor, h_C2F: Tensor, plan: Plan,
-        gate_up: Tensor, down: Tensor, kind: Kind,
+        self,
+        x_TH: Tensor,
+        weights_TK: Tensor,
+        dout_TH: Tensor,
+        h_C2F: Tensor,
+        plan: Plan,
+        gate_up: Tensor,
+        down: Tensor,
+        kind: Kind,
     ) -> tuple[Tensor, WeightGradients | None]:
         """``dx[T, H]`` in fp32 (a buffer of the arena), and the weights' gradients where ``kind`` is the full one."""
         self.stats.backwards += 1
@@ -180,8 +187,16 @@ class HotLayer:
             self.stats.padded_rows += call.slots * call.bucket
 
     def _device_backward(
-        self, x_TH: Tensor, weights_TK: Tensor, dout_TH: Tensor, plan: Plan, gate_up: Tensor, down: Tensor,
-        kind: Kind, dx_AH: Tensor, grads: WeightGradients | None,
+        self,
+        x_TH: Tensor,
+        weights_TK: Tensor,
+        dout_TH: Tensor,
+        plan: Plan,
+        gate_up: Tensor,
+        down: Tensor,
+        kind: Kind,
+        dx_AH: Tensor,
+        grads: WeightGradients | None,
     ) -> None:
         arena = self.shared.arena
         x_rows = packing.with_zero_row(x_TH, gate_up.dtype, arena, "x")
@@ -193,17 +208,22 @@ class HotLayer:
             x = packing.pack(x_rows, packed, arena, "x packed")
             dy = packing.pack(dout_rows, packed, arena, "dy packed")
             packing.weigh(dy, packed, weights_TK.flatten())
-            outputs = graph(
-                x.to(graph.device), *_slots(stack, call.first_slot, call.slots), dy.to(graph.device)
-            )
+            outputs = graph(x.to(graph.device), *_slots(stack, call.first_slot, call.slots), dy.to(graph.device))
             packing.unpack(outputs[0].to("cpu"), packed, dx_AH)
             if grads is not None:
                 _add_slots(grads, plan, packed, outputs[1].to("cpu"), outputs[2].to("cpu"))
             self.stats.backward_calls += 1
 
     def _host_backward(
-        self, x_TH: Tensor, weights_TK: Tensor, dout_TH: Tensor, h_C2F: Tensor, plan: Plan,
-        gate_up: Tensor, down: Tensor, grads: WeightGradients | None,
+        self,
+        x_TH: Tensor,
+        weights_TK: Tensor,
+        dout_TH: Tensor,
+        h_C2F: Tensor,
+        plan: Plan,
+        gate_up: Tensor,
+        down: Tensor,
+        grads: WeightGradients | None,
     ) -> Tensor:
         kernel = self._host_kernel(gate_up, down)
         dtype, host = kernel.rows_dtype(gate_up.dtype), plan.host

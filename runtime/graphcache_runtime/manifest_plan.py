@@ -10,7 +10,9 @@ from graphcache_wire import GraphKey, Kind
 Training = Literal["lora", "full"]
 
 BACKWARD: dict[Training | None, Kind | None] = {
-    "lora": Kind.EXPERTS_BACKWARD_LORA, "full": Kind.EXPERTS_BACKWARD_FULL, None: None,
+    "lora": Kind.EXPERTS_BACKWARD_LORA,
+    "full": Kind.EXPERTS_BACKWARD_FULL,
+    None: None,
 }
 
 

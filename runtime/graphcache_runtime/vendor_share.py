@@ -47,9 +47,7 @@ def push(service: ServiceClient, root: Path, signer: Signer | None = None) -> Sh
     return sum((_push_one(service, entry, signer) for entry in entries(root)), Shared())
 
 
-def pull(
-    service: ServiceClient, root: Path, revision: str, trusted_keys: Iterable[str] | None = None
-) -> Shared:
+def pull(service: ServiceClient, root: Path, revision: str, trusted_keys: Iterable[str] | None = None) -> Shared:
     """Fetch every entry of this revision of the vendor's compiler that the folder lacks. Safe to repeat.
 
     Args:

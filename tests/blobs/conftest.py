@@ -73,7 +73,9 @@ def folder_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 @pytest.fixture(scope="session")
 def s3_service(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[RunningService]:
     service = RunningService(
-        tmp_path_factory.mktemp("s3-service"), max_blob_bytes=MAX_BLOB_BYTES, s3_allow_http=True,
+        tmp_path_factory.mktemp("s3-service"),
+        max_blob_bytes=MAX_BLOB_BYTES,
+        s3_allow_http=True,
         **s3_server.settings(BLOB_BUCKET, f"services/{uuid4().hex}"),
     )
     yield service

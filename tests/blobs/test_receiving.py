@@ -148,7 +148,9 @@ def part(start: int, stop: int, size_bytes: int) -> dict[str, str]:
 
 def put_part(holder: Holder, content: bytes, lease: dict[str, Any], start: int, stop: int) -> httpx.Response:
     return holder.http.put(
-        path_of(content), params=lease_parameters(lease), content=content[start:stop],
+        path_of(content),
+        params=lease_parameters(lease),
+        content=content[start:stop],
         headers=part(start, stop, len(content)),
     )
 
@@ -195,7 +197,9 @@ def test_parts_with_a_wrong_byte_are_refused_and_begin_anew(holder: Holder) -> N
     content, lease = os.urandom(2_000_000), holder.lease()
     put_part(holder, content, lease, 0, 1_000_000)
     answer = holder.http.put(
-        path_of(content), params=lease_parameters(lease), content=bytes(1_000_000),
+        path_of(content),
+        params=lease_parameters(lease),
+        content=bytes(1_000_000),
         headers=part(1_000_000, 2_000_000, 2_000_000),
     )
     assert refused(answer) == (422, "digest_mismatch")

@@ -44,12 +44,15 @@ def test_head_tells_the_size_and_sends_nothing(holder: Holder, path: str, conten
 
 @pytest.mark.parametrize(
     ("header", "start", "stop"),
-    [("bytes=0-0", 0, 1), ("bytes=10-19", 10, 20), ("bytes=40000-", 40_000, None), ("bytes=-7", -7, None),
-     ("bytes=0-99999999", 0, None)],
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=10-19", 10, 20),
+        ("bytes=40000-", 40_000, None),
+        ("bytes=-7", -7, None),
+        ("bytes=0-99999999", 0, None),
+    ],
 )
-def test_range_gives_206(
-    holder: Holder, path: str, content: bytes, header: str, start: int, stop: int | None
-) -> None:
+def test_range_gives_206(holder: Holder, path: str, content: bytes, header: str, start: int, stop: int | None) -> None:
     answer = get(holder, path, Range=header)
     assert (answer.status_code, answer.content) == (206, content[start:stop])
     first = start % len(content)

@@ -25,8 +25,14 @@ async def as_token(service: Replica, scope: str, namespace: str = "default", rea
     token = new_token()
     async with service.services.database.write() as session:
         await tokens.insert_token(
-            session, name=f"{scope}-{namespace}", token_sha256=token_sha256(token), scope=scope, namespace=namespace,
-            reads=reads, now=0.0, expires_at=None,
+            session,
+            name=f"{scope}-{namespace}",
+            token_sha256=token_sha256(token),
+            scope=scope,
+            namespace=namespace,
+            reads=reads,
+            now=0.0,
+            expires_at=None,
         )
     service.http.headers["Authorization"] = f"Bearer {token}"
     return token

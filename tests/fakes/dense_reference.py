@@ -30,7 +30,13 @@ class Result:
 
 
 def problem(
-    tokens: int, *, experts: int = 8, top_k: int = 2, h: int = 16, f: int = 24, dtype: torch.dtype = torch.float32,
+    tokens: int,
+    *,
+    experts: int = 8,
+    top_k: int = 2,
+    h: int = 16,
+    f: int = 24,
+    dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Problem:
     """A random layer; router weights sum to 1 a token."""

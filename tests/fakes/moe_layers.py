@@ -28,7 +28,10 @@ def layer_for(
     experts, h, f = p.down.shape
     settings: dict[str, Any] = {"uploader": Uploader(), "arena": Arena()} | shared
     return HotLayer(
-        "layers.0.mlp.experts", experts, ExpertKeys(VERSION, h, f, p.down.dtype), hot,
+        "layers.0.mlp.experts",
+        experts,
+        ExpertKeys(VERSION, h, f, p.down.dtype),
+        hot,
         Shared(table, chooser, **settings),
     )
 

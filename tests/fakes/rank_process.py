@@ -1,6 +1,6 @@
 """One rank of a two-rank gloo job that trains a tiny model on graphs of a shared disk store. Prints its facts as JSON.
 
-    python rank_process.py RANK FOLDER
+python rank_process.py RANK FOLDER
 """
 
 import json
@@ -67,10 +67,16 @@ def main(rank: int, folder: Path) -> None:
         for parameter in model.parameters():
             if parameter.grad is not None:
                 distributed.all_reduce(parameter.grad)
-    print(json.dumps({
-        "compiled": compiled, "used": [key.digest for key in handle.keys_used()], "hot_sets": handle.hot_sets(),
-        "replans": handle.stats()["replans"],
-    }))
+    print(
+        json.dumps(
+            {
+                "compiled": compiled,
+                "used": [key.digest for key in handle.keys_used()],
+                "hot_sets": handle.hot_sets(),
+                "replans": handle.stats()["replans"],
+            }
+        )
+    )
     distributed.destroy_process_group()
 
 

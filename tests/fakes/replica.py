@@ -88,7 +88,9 @@ class Replica:
 
     async def complete(self, lease: Json, content: bytes, expect: int = 200, **published: Any) -> Json:
         body = {
-            "blob": sha256(content), "size_bytes": len(content), "toolchain": lease["key"]["toolchain"],
+            "blob": sha256(content),
+            "size_bytes": len(content),
+            "toolchain": lease["key"]["toolchain"],
             "compile_s": 100.0,
         } | published
         request = {"generation": lease["generation"], "published": body}

@@ -89,7 +89,12 @@ class Holder:
     def lease(self, key: dict[str, Any] | None = None) -> dict[str, Any]:
         # A flag that no other key has makes a key of its own; every other ingredient stays as it would be.
         own_key = {
-            "kind": "moe-experts-fwd", "e_hot": 4, "h": 64, "f": 32, "bucket": 8, "toolchain": TOOLCHAIN,
+            "kind": "moe-experts-fwd",
+            "e_hot": 4,
+            "h": 64,
+            "f": 32,
+            "bucket": 8,
+            "toolchain": TOOLCHAIN,
             "options": {"flags": uuid4().hex},
         }
         asked = {"key": key or own_key, "owner": self.owner, "holder": "test", "can_compile": True}

@@ -99,10 +99,20 @@ class S3Server:
         names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
         ports = dict(zip((*names, "s3.port", "s3.port.grpc"), self.ports, strict=True))
         fixed = {
-            "dir": self.folder, "ip": "127.0.0.1", "ip.bind": "127.0.0.1", "filer": "true", "s3": "true",
-            "s3.config": self.folder / "identities.json", "s3.iam": "false", "s3.port.iceberg": 0, "s3.port.lance": 0,
-            "volume.max": 32, "master.volumeSizeLimitMB": 64, "master.telemetry": "false",
-            "master.electionTimeout": "1s", "master.heartbeatInterval": "50ms",
+            "dir": self.folder,
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "filer": "true",
+            "s3": "true",
+            "s3.config": self.folder / "identities.json",
+            "s3.iam": "false",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            "volume.max": 32,
+            "master.volumeSizeLimitMB": 64,
+            "master.telemetry": "false",
+            "master.electionTimeout": "1s",
+            "master.heartbeatInterval": "50ms",
         }
         return [program, "server", *(f"-{name}={value}" for name, value in (fixed | ports).items())]
 

@@ -19,16 +19,30 @@ from transformers import (
 
 VOCABULARY = 64
 COMMON = {
-    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 2048,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
 }
 
 
 def qwen3_moe() -> nn.Module:
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(
-        **COMMON, head_dim=8, moe_intermediate_size=24, num_experts=8, num_experts_per_tok=2, norm_topk_prob=True,
-    ))
+    return Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(
+            **COMMON,
+            head_dim=8,
+            moe_intermediate_size=24,
+            num_experts=8,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+        )
+    )
 
 
 def mixtral() -> nn.Module:
@@ -40,22 +54,47 @@ def olmoe() -> nn.Module:
 
 
 def deepseek_v3() -> nn.Module:
-    return DeepseekV3ForCausalLM(DeepseekV3Config(
-        **(COMMON | {"num_key_value_heads": 4}), moe_intermediate_size=24, n_routed_experts=8, n_shared_experts=1,
-        num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1, q_lora_rank=16, kv_lora_rank=16,
-        qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
-    ))
+    return DeepseekV3ForCausalLM(
+        DeepseekV3Config(
+            **(COMMON | {"num_key_value_heads": 4}),
+            moe_intermediate_size=24,
+            n_routed_experts=8,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            n_group=2,
+            topk_group=1,
+            first_k_dense_replace=1,
+            q_lora_rank=16,
+            kv_lora_rank=16,
+            qk_rope_head_dim=8,
+            qk_nope_head_dim=8,
+            v_head_dim=8,
+        )
+    )
 
 
 def glm4_moe() -> nn.Module:
-    return Glm4MoeForCausalLM(Glm4MoeConfig(
-        **COMMON, head_dim=8, moe_intermediate_size=24, n_routed_experts=8, n_shared_experts=1,
-        num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=1,
-    ))
+    return Glm4MoeForCausalLM(
+        Glm4MoeConfig(
+            **COMMON,
+            head_dim=8,
+            moe_intermediate_size=24,
+            n_routed_experts=8,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            n_group=1,
+            topk_group=1,
+            first_k_dense_replace=1,
+        )
+    )
 
 
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
-    "qwen3-moe": qwen3_moe, "mixtral": mixtral, "olmoe": olmoe, "deepseek-v3": deepseek_v3, "glm4-moe": glm4_moe,
+    "qwen3-moe": qwen3_moe,
+    "mixtral": mixtral,
+    "olmoe": olmoe,
+    "deepseek-v3": deepseek_v3,
+    "glm4-moe": glm4_moe,
 }
 
 

@@ -138,7 +138,8 @@ def test_service_killed_at_a_step_of_a_publication_leaves_it_whole_or_absent(ser
 
 
 UNANSWERED = [
-    Step("blobs.folder._sync_folder", "before"), Step("core.publish._accept", "after"),
+    Step("blobs.folder._sync_folder", "before"),
+    Step("core.publish._accept", "after"),
     Step("core.publish.settle", "before"),
 ]
 

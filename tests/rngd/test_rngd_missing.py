@@ -26,9 +26,7 @@ def test_missing_headers_of_the_cross_compiler_are_named(monkeypatch, tmp_path):
     compiler.write_text("#!/bin/sh\nexit 1\n")
     compiler.chmod(0o755)
     only_path(monkeypatch, tmp_path)
-    assert diagnosis("rngd").missing == [
-        "the C headers for arm64 are missing: apt-get install libc6-dev-arm64-cross"
-    ]
+    assert diagnosis("rngd").missing == ["the C headers for arm64 are missing: apt-get install libc6-dev-arm64-cross"]
 
 
 def test_the_wrong_torch_is_named_with_the_right_one(monkeypatch):

@@ -91,9 +91,7 @@ class ToolchainContract:
     def key(self, toolchain: Toolchain, kind: Kind = Kind.EXPERTS_FORWARD, **more: str) -> GraphKey:
         dtype = self.dtypes[0] if kind is Kind.EXPERTS_FORWARD else self.dtypes[-1]
         options = self.options | {"dtype": dtype} | more
-        return GraphKey(
-            kind=kind, e_hot=2, h=64, f=32, bucket=8, toolchain=toolchain.version(), options=options
-        )
+        return GraphKey(kind=kind, e_hot=2, h=64, f=32, bucket=8, toolchain=toolchain.version(), options=options)
 
     def forward(self, toolchain: Toolchain, compiles: CompiledOnce) -> tuple[GraphKey, LoadedGraph, Any]:
         key = self.key(toolchain)
@@ -185,9 +183,7 @@ class ToolchainContract:
             with pytest.raises(LoadFailed):
                 toolchain.load(tmp_path / name, key)
 
-    def test_the_graph_of_another_key_or_version_is_refused(
-        self, toolchain: Toolchain, compiles: CompiledOnce
-    ) -> None:
+    def test_the_graph_of_another_key_or_version_is_refused(self, toolchain: Toolchain, compiles: CompiledOnce) -> None:
         key = self.key(toolchain)
         path = compiles.path(toolchain, key)
         other_kind = self.key(toolchain, Kind.EXPERTS_BACKWARD_LORA)

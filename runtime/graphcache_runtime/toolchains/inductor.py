@@ -206,7 +206,7 @@ def _reproducible_cxx(folder: Path) -> Path:
     script = folder / "cxx"
     include = Path(torch.__file__).parent
     script.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(_cxx())} -ffile-prefix-map={shlex.quote(str(folder))}=graph '
+        f"#!/bin/sh\nexec {shlex.quote(_cxx())} -ffile-prefix-map={shlex.quote(str(folder))}=graph "
         f'-ffile-prefix-map={shlex.quote(str(include))}=torch -s "$@"\n'
     )
     script.chmod(0o700)

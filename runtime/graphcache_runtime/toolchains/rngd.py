@@ -187,6 +187,4 @@ def _unbaked(key: GraphKey, parts: dict[str, bytes]) -> list[torch.Tensor]:
         return []
     whole = interface_of(inputs_mode(key))
     shapes = dict(zip(whole.input_names, whole.input_shapes, strict=True))
-    return [
-        torch.frombuffer(bytearray(parts[name]), dtype=whole.dtype).reshape(shapes[name]) for name in WEIGHTS
-    ]
+    return [torch.frombuffer(bytearray(parts[name]), dtype=whole.dtype).reshape(shapes[name]) for name in WEIGHTS]

@@ -17,7 +17,9 @@ def ranks(folder: Path) -> list[dict[str, Any]]:
     processes = [
         subprocess.Popen(
             [sys.executable, str(TESTS / "fakes" / "rank_process.py"), str(rank), str(folder)],
-            env=environment, stdout=subprocess.PIPE, text=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(2)
     ]

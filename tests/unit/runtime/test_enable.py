@@ -53,9 +53,7 @@ def test_strict_mode_makes_a_longer_input_an_error() -> None:
 def test_the_manifest_of_a_model_names_each_graph_once() -> None:
     keys = on_graphs(frozen(), e_hot=3).manifest(100)
     assert [(key.kind.value, key.bucket) for key in keys] == [
-        (kind, bucket)
-        for bucket in (8, 16, 32, 64, 128)
-        for kind in ("moe-experts-fwd", "moe-experts-bwd-lora")
+        (kind, bucket) for bucket in (8, 16, 32, 64, 128) for kind in ("moe-experts-fwd", "moe-experts-bwd-lora")
     ]
 
 

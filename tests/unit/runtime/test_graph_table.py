@@ -78,7 +78,12 @@ def test_strict_mode_refuses_a_key_outside_the_manifest() -> None:
 
 def test_a_baked_graph_without_weights_is_refused() -> None:
     baked = GraphKey(
-        kind=Kind.EXPERTS_FORWARD, e_hot=1, h=8, f=8, bucket=8, toolchain="eager-1",
+        kind=Kind.EXPERTS_FORWARD,
+        e_hot=1,
+        h=8,
+        f=8,
+        bucket=8,
+        toolchain="eager-1",
         options={"mode": "baked", "weights": "0" * 64},
     )
     with pytest.raises(ValueError, match="needs load_baked and its weights"):

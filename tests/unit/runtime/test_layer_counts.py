@@ -89,7 +89,7 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]]
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_full_fine_tuning_uploads_once_a_step_with_every_optimizer(
-    make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+    make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
 ) -> None:
     watch_optimizers()
     trainee = Trainee(layer_for(P, range(8)), frozen=False)

@@ -157,4 +157,3 @@ def test_a_wrong_expert_id_names_layer_and_value() -> None:
     p = problem(4)
     with pytest.raises(ValueError, match=r"layers\.0\.mlp\.experts: the router chose expert -1"):
         run(layer_for(p, (0,)), replace(p, index_TK=torch.full_like(p.index_TK, -1)))
-

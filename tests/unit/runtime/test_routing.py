@@ -7,13 +7,21 @@ from hypothesis import strategies as st
 
 from graphcache_runtime.routing import DeviceCall, Plan, Routing, check_expert_ids, make_plan, slot_rows
 
-INDEX = st.integers(0, 40).flatmap(
-    lambda tokens: st.lists(st.lists(st.integers(0, 7), min_size=2, max_size=2), min_size=tokens, max_size=tokens)
-).map(lambda rows: torch.tensor(rows, dtype=torch.int64).view(-1, 2))
-CALLS = st.sampled_from([
-    (), (DeviceCall(0, 4, 0, 8),), (DeviceCall(0, 4, 0, 8), DeviceCall(0, 4, 8, 64)),
-    (DeviceCall(0, 2, 0, 64), DeviceCall(2, 2, 0, 8)),
-])
+INDEX = (
+    st.integers(0, 40)
+    .flatmap(
+        lambda tokens: st.lists(st.lists(st.integers(0, 7), min_size=2, max_size=2), min_size=tokens, max_size=tokens)
+    )
+    .map(lambda rows: torch.tensor(rows, dtype=torch.int64).view(-1, 2))
+)
+CALLS = st.sampled_from(
+    [
+        (),
+        (DeviceCall(0, 4, 0, 8),),
+        (DeviceCall(0, 4, 0, 8), DeviceCall(0, 4, 8, 64)),
+        (DeviceCall(0, 2, 0, 64), DeviceCall(2, 2, 0, 8)),
+    ]
+)
 
 
 @given(INDEX, CALLS, st.sampled_from([(0, 1, 2, 3), (5, 1, 5, 7)]))

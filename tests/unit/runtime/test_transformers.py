@@ -75,9 +75,28 @@ def test_the_statistics_have_these_names() -> None:
     with torch.no_grad():
         model(IDS)
     named = {
-        "layers", "forwards", "backwards", "device_calls", "forward_calls", "backward_calls", "rows", "hot_rows",
-        "host_rows", "overflow_rows", "padded_rows", "padding_ratio", "coverage", "host_share", "weight_uploads",
-        "weight_upload_s", "weight_upload_bytes", "weight_uploads_late", "recomputed", "replans", "ways", "not_ready",
+        "layers",
+        "forwards",
+        "backwards",
+        "device_calls",
+        "forward_calls",
+        "backward_calls",
+        "rows",
+        "hot_rows",
+        "host_rows",
+        "overflow_rows",
+        "padded_rows",
+        "padding_ratio",
+        "coverage",
+        "host_share",
+        "weight_uploads",
+        "weight_upload_s",
+        "weight_upload_bytes",
+        "weight_uploads_late",
+        "recomputed",
+        "replans",
+        "ways",
+        "not_ready",
         "busiest_expert_rows",
     }
     assert named <= set(handle.stats())
@@ -96,10 +115,19 @@ def test_disabling_gives_the_model_its_own_experts_back_to_the_bit() -> None:
 def test_gpt_oss_is_refused_by_name_and_reason() -> None:
     from transformers import GptOssConfig, GptOssForCausalLM
 
-    model = GptOssForCausalLM(GptOssConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=24, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, num_local_experts=4, num_experts_per_tok=2,
-    ))
+    model = GptOssForCausalLM(
+        GptOssConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=24,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+        )
+    )
     with pytest.raises(UnsupportedExperts, match=r"GptOssExperts cannot .*bias.*transposed.*interleaved.*_apply_gate"):
         on_graphs(model)
     assert model.config._experts_implementation != "graphcache"
