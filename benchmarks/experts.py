@@ -202,8 +202,16 @@ class Bench:
                 step()
                 floor_ms = self.machine.floor_ms(mode, len(case.x_RH), case.experts, case.x_RH.dtype)
                 yield Row(
-                    case.name, path, mode, case.tokens, case.experts, dtype, cpu_ms(step, self._limit_s), floor_ms,
-                    baselines["eager"], baselines["grouped_mm"],
+                    case.name,
+                    path,
+                    mode,
+                    case.tokens,
+                    case.experts,
+                    dtype,
+                    cpu_ms(step, self._limit_s),
+                    floor_ms,
+                    baselines["eager"],
+                    baselines["grouped_mm"],
                 )
 
     def _paths(self, case: Case) -> list[tuple[str, int]]:

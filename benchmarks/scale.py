@@ -56,21 +56,50 @@ def rows_of(number: int) -> dict[type, dict[str, Any]]:
     shared = {"namespace": "default", "key_digest": digest, "toolchain": TOOLCHAIN, "generation": 1}
     return {
         GraphKeyRow: {
-            "key_digest": digest, "kind": str(graph.kind), "e_hot": graph.e_hot, "h": graph.h, "f": graph.f,
-            "bucket": graph.bucket, "toolchain": TOOLCHAIN, "key_json": graph.model_dump_json(),
+            "key_digest": digest,
+            "kind": str(graph.kind),
+            "e_hot": graph.e_hot,
+            "h": graph.h,
+            "f": graph.f,
+            "bucket": graph.bucket,
+            "toolchain": TOOLCHAIN,
+            "key_json": graph.model_dump_json(),
         },
         BlobRow: {"digest": blob, "size_bytes": size_bytes, "created_at": at, "last_fetched_at": at},
-        ArtifactRow: shared | {
-            "id": number + 1, "compile_id": compile_id, "state": "standing", "blob": blob, "size_bytes": size_bytes,
-            "compile_s": compile_s, "producer": "worker", "producer_id": owner, "created_at": at,
+        ArtifactRow: shared
+        | {
+            "id": number + 1,
+            "compile_id": compile_id,
+            "state": "standing",
+            "blob": blob,
+            "size_bytes": size_bytes,
+            "compile_s": compile_s,
+            "producer": "worker",
+            "producer_id": owner,
+            "created_at": at,
         },
-        CompileRow: shared | {
-            "id": compile_id, "needs_weights": False, "state": "ready", "priority": 50, "attempts": 0,
-            "created_at": at, "queued_at": at, "retry_alone": False, "artifact_id": number + 1, "last_used_at": at,
+        CompileRow: shared
+        | {
+            "id": compile_id,
+            "needs_weights": False,
+            "state": "ready",
+            "priority": 50,
+            "attempts": 0,
+            "created_at": at,
+            "queued_at": at,
+            "retry_alone": False,
+            "artifact_id": number + 1,
+            "last_used_at": at,
         },
-        AttemptRow: shared | {
-            "compile_id": compile_id, "owner": owner, "holder": "worker", "started_at": at - compile_s, "ended_at": at,
-            "outcome": "ready", "compile_s": compile_s,
+        AttemptRow: shared
+        | {
+            "compile_id": compile_id,
+            "owner": owner,
+            "holder": "worker",
+            "started_at": at - compile_s,
+            "ended_at": at,
+            "outcome": "ready",
+            "compile_s": compile_s,
         },
     }
 
@@ -143,8 +172,12 @@ def measure(folder: Path, entries: int) -> dict[str, float]:
         stats(0)
         first_stats_s = time.perf_counter() - began
         return {
-            "put_ms": median_ms(put), "publish_ms": median_ms(publish), "resolve_ms": median_ms(resolve),
-            "stats_ms": median_ms(stats, 5), "first_stats_ms": first_stats_s * 1e3, "start_s": start_s,
+            "put_ms": median_ms(put),
+            "publish_ms": median_ms(publish),
+            "resolve_ms": median_ms(resolve),
+            "stats_ms": median_ms(stats, 5),
+            "first_stats_ms": first_stats_s * 1e3,
+            "start_s": start_s,
         }
 
 

@@ -139,7 +139,10 @@ def resolve_cases(bench: Bench, measured: Measured) -> None:
     }
     for case, (path, question) in questions.items():
         load = wrk(
-            bench.ours.url + path, connections=SMALL_CONNECTIONS, seconds=bench.seconds, headers=headers,
+            bench.ours.url + path,
+            connections=SMALL_CONNECTIONS,
+            seconds=bench.seconds,
+            headers=headers,
             script=posting(question),
         )
         measured.add(case, "ours", load)
@@ -166,7 +169,14 @@ def run(folder: Path, rounds: int, seconds: float, with_filer: bool) -> tuple[Me
         for number in range(64):
             holder.publish(f"many {number}", b"one of many %d" % number)
         bench = Bench(
-            ours, holder, front, None, folder, seconds, holder.publish("small", small), holder.publish("large", large),
+            ours,
+            holder,
+            front,
+            None,
+            folder,
+            seconds,
+            holder.publish("small", small),
+            holder.publish("large", large),
             holder.lease("uploads"),
         )
 
@@ -217,8 +227,10 @@ def figures(measured: Measured, peak_mb: float) -> dict[str, float]:
     ratios = {case: measured.ratio(case, "ours") for case in ("get_64k", "get_64m", "put_64k", "put_64m")}
     fronted = {f"xaccel_{case}": measured.ratio(case, "nginx before ours") for case in ("get_64k", "get_64m")}
     answers = {
-        "resolve_rps": resolve.requests_per_s, "resolve_p99_ms": resolve.p99_ms,
-        "resolve_many_64_rps": many.requests_per_s, "rss_500mb_put_mb": peak_mb,
+        "resolve_rps": resolve.requests_per_s,
+        "resolve_p99_ms": resolve.p99_ms,
+        "resolve_many_64_rps": many.requests_per_s,
+        "rss_500mb_put_mb": peak_mb,
     }
     return {name: round(value, 3) for name, value in (ratios | fronted | answers).items()}
 

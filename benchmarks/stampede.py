@@ -66,10 +66,13 @@ async def stampede(services: Sequence[Service], clients: int) -> Stampede:
     delays = [delay_s * 1e3 for name in published_at for delay_s in _delays_s(ranks, name, published_at[name])]
     connections = [rank.connection for rank in ranks] + [worker.connection for worker in workers]
     return Stampede(
-        compiles=_compiles(services[0]), wall_over_bound=wall_s / BOUND_S,
-        publish_to_last_p50_ms=percentile(delays, 0.5), publish_to_last_p99_ms=percentile(delays, 0.99),
+        compiles=_compiles(services[0]),
+        wall_over_bound=wall_s / BOUND_S,
+        publish_to_last_p50_ms=percentile(delays, 0.5),
+        publish_to_last_p99_ms=percentile(delays, 0.99),
         requests=sum(connection.requests for connection in connections),
-        refused=sum(connection.refused for connection in connections), cpu_s=cpu_s(services) - cpu_before_s,
+        refused=sum(connection.refused for connection in connections),
+        cpu_s=cpu_s(services) - cpu_before_s,
     )
 
 

@@ -89,8 +89,16 @@ def build(tokens: int) -> Any:
 
     torch.manual_seed(0)
     config = Qwen3MoeConfig(
-        vocab_size=256, hidden_size=H, intermediate_size=F, moe_intermediate_size=F, num_hidden_layers=1,
-        num_attention_heads=32, num_key_value_heads=4, head_dim=128, num_experts=EXPERTS, num_experts_per_tok=TOP_K,
+        vocab_size=256,
+        hidden_size=H,
+        intermediate_size=F,
+        moe_intermediate_size=F,
+        num_hidden_layers=1,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        head_dim=128,
+        num_experts=EXPERTS,
+        num_experts_per_tok=TOP_K,
     )
     with torch.device("meta"):
         model = Qwen3MoeModel(config)
@@ -133,8 +141,15 @@ def measure(tokens: int, repeats: int) -> list[Row]:
     return [
         Row("block", "host alone", tokens, "bf16", host_ms, 0.0, 1.0, 0.0, 0.0),
         Row(
-            "block", "hot, device modelled", tokens, "bf16", hot_ms + device_ms, device_ms,
-            (hot_ms + device_ms) / host_ms, stats["padding_ratio"], stats["coverage"],
+            "block",
+            "hot, device modelled",
+            tokens,
+            "bf16",
+            hot_ms + device_ms,
+            device_ms,
+            (hot_ms + device_ms) / host_ms,
+            stats["padding_ratio"],
+            stats["coverage"],
         ),
     ]
 

@@ -30,9 +30,7 @@ def upgrade() -> None:
         sa.CheckConstraint("state IN ('leased', 'ready', 'failed', 'lost', 'late')", name=op.f("ck_hedges_state")),
         sa.CheckConstraint("(state = 'leased') = (ended_at IS NULL)", name=op.f("ck_hedges_ended")),
         sa.CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name=op.f("ck_hedges_progress")),
-        sa.ForeignKeyConstraint(
-            ["compile_id"], ["compiles.id"], name=op.f("fk_hedges_compile_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["compile_id"], ["compiles.id"], name=op.f("fk_hedges_compile_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_hedges")),
         sa.UniqueConstraint("compile_id", "generation", name=op.f("uq_hedges_compile_id_generation")),
     )

@@ -108,7 +108,10 @@ class StubWorker:
         if status != 201:
             raise RuntimeError(f"the upload was answered {status}: {answer.decode(errors='replace')}")
         published = {
-            "blob": digest, "size_bytes": len(content), "toolchain": TOOLCHAIN, "compile_s": self.compile_s,
+            "blob": digest,
+            "size_bytes": len(content),
+            "toolchain": TOOLCHAIN,
+            "compile_s": self.compile_s,
         }
         asked = {"generation": generation, "published": published}
         await self.connection.post(f"/v1/leases/{lease['compile_id']}/complete", asked)

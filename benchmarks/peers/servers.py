@@ -129,8 +129,14 @@ async def _make_token(database_url: str) -> str:
     async with database.write() as session:
         now = await clock.now(session)
         await tokens.insert_token(
-            session, name="benchmark", token_sha256=token_sha256(token), scope="compile", namespace="default", reads=(),
-            now=now, expires_at=None,
+            session,
+            name="benchmark",
+            token_sha256=token_sha256(token),
+            scope="compile",
+            namespace="default",
+            reads=(),
+            now=now,
+            expires_at=None,
         )
     await database.close()
     return token
@@ -143,10 +149,17 @@ def nginx(folder: Path, ours: Service) -> Iterator[Nginx]:
     port, put_port, front_port = free_ports(3)
     (folder / "put").mkdir(parents=True)
     configuration = folder / "nginx.conf"
-    configuration.write_text(NGINX.format(
-        folder=folder, blobs=ours.blobs, ours=ours.url.removeprefix("http://"), port=port, put_port=put_port,
-        front_port=front_port, user="user root;" if os.getuid() == 0 else "",
-    ))
+    configuration.write_text(
+        NGINX.format(
+            folder=folder,
+            blobs=ours.blobs,
+            ours=ours.url.removeprefix("http://"),
+            port=port,
+            put_port=put_port,
+            front_port=front_port,
+            user="user root;" if os.getuid() == 0 else "",
+        )
+    )
     with process([program, "-c", str(configuration), "-e", str(folder / "error.log")], folder / "log"):
         for one in (port, put_port, front_port):
             wait_for_port(one)
@@ -204,6 +217,11 @@ class Holder:
 
 def key(name: str) -> dict[str, Any]:
     return {
-        "kind": "moe-experts-fwd", "e_hot": 32, "h": 2048, "f": 768, "bucket": 64, "toolchain": TOOLCHAIN,
+        "kind": "moe-experts-fwd",
+        "e_hot": 32,
+        "h": 2048,
+        "f": 768,
+        "bucket": 64,
+        "toolchain": TOOLCHAIN,
         "options": {"flags": name},
     }

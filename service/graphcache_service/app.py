@@ -1,8 +1,8 @@
 """The application: settings in, an ASGI application out.
 
-    Application -> BlobRoute (bytes, bare)
-                -> Edge (id, limits, log) -> ShortWay (resolve, bare)
-                                          -> FastAPI's endpoints (JSON)
+Application -> BlobRoute (bytes, bare)
+            -> Edge (id, limits, log) -> ShortWay (resolve, bare)
+                                      -> FastAPI's endpoints (JSON)
 """
 
 import asyncio
@@ -44,8 +44,22 @@ from graphcache_service.version import VERSION
 from graphcache_wire import ErrorBody
 
 ENDPOINTS = (
-    resolve, resolve_many, graphs, explain, report, claim, heartbeat, complete, fail, release, manifests, usage, stats,
-    health, metrics, page,
+    resolve,
+    resolve_many,
+    graphs,
+    explain,
+    report,
+    claim,
+    heartbeat,
+    complete,
+    fail,
+    release,
+    manifests,
+    usage,
+    stats,
+    health,
+    metrics,
+    page,
 )
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 401, 403, 404, 405, 409, 413, 422, 500, 503, 507)

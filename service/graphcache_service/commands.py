@@ -65,14 +65,19 @@ def serve(
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="json or console.")] = None,
-    ready_file: Annotated[
-        Path | None, typer.Option(help="The service's URL is written here once it listens.")
-    ] = None,
+    ready_file: Annotated[Path | None, typer.Option(help="The service's URL is written here once it listens.")] = None,
 ) -> None:
     """Serve compiled graphs over HTTP until SIGTERM or ctrl-C."""
     settings = settings_or_exit(
-        config, host=host, port=port, data_dir=data_dir, database_url=database_url, blob_store=blob_store,
-        allow_open=allow_open, log_level=log_level, log_format=log_format,
+        config,
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        database_url=database_url,
+        blob_store=blob_store,
+        allow_open=allow_open,
+        log_level=log_level,
+        log_format=log_format,
     )
     # Imported here, so that the help and the other commands do not load the server.
     from graphcache_service.serving import loop_factory, run
@@ -169,9 +174,7 @@ def quarantine(
 
     settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
     since_s = since.replace(tzinfo=UTC).timestamp()
-    count = with_services(
-        settings, lambda services: quarantine_producer(services, OPEN_CALLER, producer, since_s)
-    )
+    count = with_services(settings, lambda services: quarantine_producer(services, OPEN_CALLER, producer, since_s))
     typer.echo(f"quarantined {count} graphs of {producer}")
 
 
@@ -188,9 +191,7 @@ def promote(
     from graphcache_service.core import promote as core
 
     settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
-    done = with_services(
-        settings, lambda services: core.promote(services, OPEN_CALLER, key_digest, source, target)
-    )
+    done = with_services(settings, lambda services: core.promote(services, OPEN_CALLER, key_digest, source, target))
     typer.echo(f"promoted to {target}" if done else f"{target} has this graph already")
 
 
@@ -212,9 +213,12 @@ def token_create(
     from graphcache_service.core.tokens import create_token
 
     settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url)
-    made = with_services(settings, lambda services: create_token(
-        services.database, name=name, scope=_scope(scope), namespace=namespace, reads=reads or [], days=days
-    ))
+    made = with_services(
+        settings,
+        lambda services: create_token(
+            services.database, name=name, scope=_scope(scope), namespace=namespace, reads=reads or [], days=days
+        ),
+    )
     typer.echo(made)
 
 

@@ -30,9 +30,13 @@ def open_services(settings: Settings) -> Services:
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     database = Database(parse_database_url(settings.database()), pool_size=settings.database_pool_size)
     return Services(
-        settings=settings, database=database, blobs=open_blob_store(settings),
-        waiters=Waiters(settings.max_held_requests), usage=Usage(),
-        tokens=TokenCache(database, required=settings.needs_tokens()), history=History(database),
+        settings=settings,
+        database=database,
+        blobs=open_blob_store(settings),
+        waiters=Waiters(settings.max_held_requests),
+        usage=Usage(),
+        tokens=TokenCache(database, required=settings.needs_tokens()),
+        history=History(database),
     )
 
 
@@ -72,7 +76,9 @@ async def check_newest_rows(services: Services) -> None:
         return
     if not findings.clean():
         log.warning(
-            "mended_at_start", lost=len(findings.rows_without_bytes), wrong=len(findings.wrong_bytes),
+            "mended_at_start",
+            lost=len(findings.rows_without_bytes),
+            wrong=len(findings.wrong_bytes),
             records=len(findings.records_missing),
         )
 

@@ -10,15 +10,24 @@ REQUESTS = Counter(
     "graphcache_requests", "Requests by method, path and status.", ["method", "path", "status"], registry=REGISTRY
 )
 REQUEST_S = Histogram(
-    "graphcache_request_seconds", "Time to the end of the answer; long polls included.", ["path"], registry=REGISTRY,
+    "graphcache_request_seconds",
+    "Time to the end of the answer; long polls included.",
+    ["path"],
+    registry=REGISTRY,
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 COMPILE_S = Histogram(
-    "graphcache_compile_seconds", "Seconds of the compiles that were published here.", ["toolchain"], registry=REGISTRY,
+    "graphcache_compile_seconds",
+    "Seconds of the compiles that were published here.",
+    ["toolchain"],
+    registry=REGISTRY,
     buckets=(1, 5, 15, 30, 60, 120, 300, 600, 900, 1_200, 1_800, 2_700, 3_600, 7_200),
 )
 WAIT_S = Histogram(
-    "graphcache_wait_seconds", "How long askers waited for another's compile.", ["outcome"], registry=REGISTRY,
+    "graphcache_wait_seconds",
+    "How long askers waited for another's compile.",
+    ["outcome"],
+    registry=REGISTRY,
     buckets=(0.1, 0.5, 1, 5, 15, 60, 300, 900, 1_800, 3_600, 7_200),
 )
 EVENTS = Counter("graphcache_events", "Hits, misses, joined waits and errors.", ["event"], registry=REGISTRY)

@@ -85,9 +85,16 @@ def url_of(listening: socket.socket, host: str) -> str:
 def server_options(settings: Settings, app: Application) -> dict[str, Any]:
     """How uvicorn runs: the fast loop and parser, our logs instead of its own."""
     return {
-        "loop": "uvloop", "http": hot_protocol(app.blobs), "ws": "none", "proxy_headers": False,
-        "lifespan": "on", "access_log": False, "log_config": None,
-        "server_header": False, "date_header": False, "timeout_graceful_shutdown": int(settings.stop_grace_s),
+        "loop": "uvloop",
+        "http": hot_protocol(app.blobs),
+        "ws": "none",
+        "proxy_headers": False,
+        "lifespan": "on",
+        "access_log": False,
+        "log_config": None,
+        "server_header": False,
+        "date_header": False,
+        "timeout_graceful_shutdown": int(settings.stop_grace_s),
         "timeout_keep_alive": 75,
     }
 

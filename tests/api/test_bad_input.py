@@ -53,9 +53,15 @@ async def test_request_with_several_faults_is_told_each_of_the_first_five(servic
 
 async def test_every_error_has_the_one_shape(service: Replica) -> None:
     calls: list[tuple[str, str, int]] = [
-        ("GET", "/nowhere", 404), ("PUT", "/v1/stats", 405), ("GET", f"/v1/graphs/{'0' * 64}", 404),
-        ("GET", "/v1/graphs/xyz", 422), ("GET", f"/v1/manifests/{'0' * 32}", 404), ("GET", "/v1/stats?since=x", 422),
-        ("GET", "/v1/graphs?limit=0", 422), ("GET", "/v1/graphs?cursor=x", 422), ("GET", "/v1/blobs/..%2fx", 422),
+        ("GET", "/nowhere", 404),
+        ("PUT", "/v1/stats", 405),
+        ("GET", f"/v1/graphs/{'0' * 64}", 404),
+        ("GET", "/v1/graphs/xyz", 422),
+        ("GET", f"/v1/manifests/{'0' * 32}", 404),
+        ("GET", "/v1/stats?since=x", 422),
+        ("GET", "/v1/graphs?limit=0", 422),
+        ("GET", "/v1/graphs?cursor=x", 422),
+        ("GET", "/v1/blobs/..%2fx", 422),
     ]
     for method, path, status in calls:
         body = await service.call(method, path, status)

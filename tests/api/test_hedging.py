@@ -80,8 +80,12 @@ async def assert_fenced(service: Replica, lease: Json) -> None:
 @pytest.mark.parametrize(
     ("running_s", "history_s", "overdue"),
     [
-        (201.0, [100.0] * 5, True), (200.0, [100.0] * 5, False), (1e9, [100.0] * 4, False), (1e9, [], False),
-        (201.0, [100.0] * 19 + [900.0], True), (201.0, [100.0] * 9 + [900.0], False),
+        (201.0, [100.0] * 5, True),
+        (200.0, [100.0] * 5, False),
+        (1e9, [100.0] * 4, False),
+        (1e9, [], False),
+        (201.0, [100.0] * 19 + [900.0], True),
+        (201.0, [100.0] * 9 + [900.0], False),
     ],
 )
 def test_overdue_is_past_the_factor_of_the_95th_percentile_of_five_or_more(
@@ -177,13 +181,15 @@ async def test_two_that_publish_at_once_leave_one_standing(hedging: Replica) -> 
     await hedging.upload(first, b"same bytes")
     await hedging.upload(hedge, b"same bytes", expect=200)
     published = {"blob": sha256(b"same bytes"), "size_bytes": 10, "toolchain": key()["toolchain"], "compile_s": 1.0}
-    answers = await asyncio.gather(*(
-        hedging.http.post(
-            f"/v1/leases/{lease['compile_id']}/complete",
-            json={"generation": lease["generation"], "published": published},
+    answers = await asyncio.gather(
+        *(
+            hedging.http.post(
+                f"/v1/leases/{lease['compile_id']}/complete",
+                json={"generation": lease["generation"], "published": published},
+            )
+            for lease in (first, hedge)
         )
-        for lease in (first, hedge)
-    ))
+    )
     assert sorted(answer.status_code for answer in answers) == [200, 409]
     assert (await fsck(hedging.services)).clean()
 

@@ -70,7 +70,9 @@ async def test_rebuild_skips_what_it_cannot_vouch_for_and_says_why(
         rebuilt = await rebuild(new.services, deep=True)
         assert rebuilt.graphs == 1
         assert dict(rebuilt.skipped) == {
-            "its bytes are gone": 1, "its bytes have another size": 1, "its bytes do not have their digest": 1,
+            "its bytes are gone": 1,
+            "its bytes have another size": 1,
+            "its bytes do not have their digest": 1,
             "the record cannot be read": 1,
         }
 

@@ -26,7 +26,9 @@ async def test_flipped_bit_is_quarantined_at_once_and_compiled_anew(service: Rep
     artifact = await service.publish(key(), b"graph")
     spoil(tmp_path, artifact)
     assert await report(service, artifact, reason="bad_digest") == {
-        "bytes_good": False, "quarantined": True, "reports": 0
+        "bytes_good": False,
+        "quarantined": True,
+        "reports": 0,
     }
     again = await service.publish(key(), b"graph", owner=OTHER)
     assert (await service.http.get(f"/v1/blobs/{again['blob']}")).content == b"graph"

@@ -63,9 +63,7 @@ async def test_asker_that_gave_up_counts_as_timed_out(service: Replica) -> None:
 
 async def test_sixty_three_of_sixty_four_ranks_join_one_compile(service: Replica) -> None:
     lease = await service.granted(key(), f"{0:032x}")
-    waiting = [
-        asyncio.create_task(service.resolve(key(), f"{rank:032x}", wait_s=50.0)) for rank in range(1, 64)
-    ]
+    waiting = [asyncio.create_task(service.resolve(key(), f"{rank:032x}", wait_s=50.0)) for rank in range(1, 64)]
     await service.until_held(63)
     await service.upload(lease, b"graph")
     await service.complete(lease, b"graph")

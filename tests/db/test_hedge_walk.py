@@ -54,9 +54,7 @@ class HedgeWalk:
         return self.runner.run(work)
 
     async def _start(self) -> Replica:
-        started = replica(
-            self.url, self.folder, hedge_factor=FACTOR, backoff_base_s=0, max_attempts=MAX_ATTEMPTS
-        )
+        started = replica(self.url, self.folder, hedge_factor=FACTOR, backoff_base_s=0, max_attempts=MAX_ATTEMPTS)
         service = await self.stack.enter_async_context(started)
         await service.freeze(NOON)
         for number in range(SAMPLES):
@@ -69,8 +67,14 @@ class HedgeWalk:
 
     def walk(self, steps: int) -> None:
         weights = {
-            self.resolve: 2, self.claim: 5, self.heartbeat: 2, self.fail: 1, self.complete: 2, self.time_passes: 2,
-            self.holders_work_on: 4, self.bytes_are_found_bad: 5,
+            self.resolve: 2,
+            self.claim: 5,
+            self.heartbeat: 2,
+            self.fail: 1,
+            self.complete: 2,
+            self.time_passes: 2,
+            self.holders_work_on: 4,
+            self.bytes_are_found_bad: 5,
         }
         for step in self.random.choices(list(weights), list(weights.values()), k=steps):
             step()
@@ -167,16 +171,20 @@ class HedgeWalk:
 
     def one_lease_one_hedge_one_artifact(self) -> None:
         assert self.run(self._counts()) == (
-            int(self.first is not None), int(self.hedge is not None), SAMPLES + int(self.ready)
+            int(self.first is not None),
+            int(self.hedge is not None),
+            SAMPLES + int(self.ready),
         )
 
     async def _counts(self) -> tuple[int, ...]:
         counted = ((CompileRow, "leased"), (HedgeRow, "leased"), (ArtifactRow, "standing"))
         async with self.service.services.database.read() as session:
-            return tuple([
-                int(await session.scalar(select(func.count()).select_from(table).where(table.state == state)) or 0)
-                for table, state in counted
-            ])
+            return tuple(
+                [
+                    int(await session.scalar(select(func.count()).select_from(table).where(table.state == state)) or 0)
+                    for table, state in counted
+                ]
+            )
 
     def end(self, held: Held | None) -> None:
         if held is self.first:

@@ -248,8 +248,13 @@ def run_machine(machine: type[ServiceMachine], examples: int) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]  # hypothesis leaves it untyped
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=25, deadline=None, derandomize=True, database=None,
-            suppress_health_check=list(HealthCheck), phases=[Phase.generate],  # shrinking takes minutes
+            max_examples=examples,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate],  # shrinking takes minutes
         ),
     )
 
@@ -269,4 +274,3 @@ def test_service_agrees_with_the_model_on_postgresql(postgres_server: PostgresSe
             return postgres_server.emptied_database()
 
     run_machine(OnPostgreSQL, examples=8)
-

@@ -16,8 +16,16 @@ from graphcache_wire import GraphKey, Kind
 
 KEY = GraphKey(kind=Kind.EXPERTS_FORWARD, e_hot=4, h=64, f=32, bucket=8, toolchain="stub-1.0")
 QUEUED: dict[str, Any] = {
-    "namespace": "default", "key_digest": KEY.digest, "toolchain": KEY.toolchain, "needs_weights": False,
-    "state": "queued", "generation": 0, "priority": 0, "attempts": 0, "created_at": 1.0, "queued_at": 1.0,
+    "namespace": "default",
+    "key_digest": KEY.digest,
+    "toolchain": KEY.toolchain,
+    "needs_weights": False,
+    "state": "queued",
+    "generation": 0,
+    "priority": 0,
+    "attempts": 0,
+    "created_at": 1.0,
+    "queued_at": 1.0,
     "retry_alone": False,
 }
 IMPOSSIBLE: list[dict[str, Any]] = [

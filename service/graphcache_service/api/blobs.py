@@ -179,6 +179,10 @@ def _part(blob: ReadableBlob, wanted: ByteRange) -> RawHeaders:
     place = f"bytes {wanted.start}-{wanted.stop - 1}/{blob.size_bytes}".encode()
     length = b"%d" % (wanted.stop - wanted.start)
     return [
-        (b"content-length", length), (b"content-range", place), (b"etag", _etag(blob).encode()), KIND, CACHING,
+        (b"content-length", length),
+        (b"content-range", place),
+        (b"etag", _etag(blob).encode()),
+        KIND,
+        CACHING,
         ACCEPTS_RANGES,
     ]

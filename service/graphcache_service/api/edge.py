@@ -79,7 +79,8 @@ class _Passing:
 
     def _too_large(self, size_bytes: int) -> TooLarge:
         return TooLarge(
-            f"the body has {size_bytes} bytes or more, and {self._limit_bytes} are allowed here", field="body",
+            f"the body has {size_bytes} bytes or more, and {self._limit_bytes} are allowed here",
+            field="body",
             hint="split it into several requests",
         )
 
@@ -123,6 +124,10 @@ class _Passing:
         status = self._status or 0
         metrics.count_request(self.scope["method"], path, status, duration_s)
         log.debug(
-            "request", method=self.scope["method"], path=self.scope["path"], status=status,
-            duration_s=round(duration_s, 4), request_id=self.id,
+            "request",
+            method=self.scope["method"],
+            path=self.scope["path"],
+            status=status,
+            duration_s=round(duration_s, 4),
+            request_id=self.id,
         )

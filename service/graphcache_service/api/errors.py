@@ -38,8 +38,11 @@ TABLE: Final[dict[type[errors.ServiceError], tuple[int, ErrorCode]]] = {
 }
 
 HTTP_CODES: Final = {
-    401: ErrorCode.UNAUTHENTICATED, 403: ErrorCode.FORBIDDEN, 404: ErrorCode.NOT_FOUND,
-    405: ErrorCode.METHOD_NOT_ALLOWED, 413: ErrorCode.TOO_LARGE,
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.FORBIDDEN,
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.METHOD_NOT_ALLOWED,
+    413: ErrorCode.TOO_LARGE,
 }
 """What the framework refuses by itself."""
 
@@ -73,8 +76,13 @@ def error_answer(error: errors.ServiceError, request_id: str) -> ErrorAnswer:
     """The answer to a domain error, by its nearest class in the table."""
     status, code = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     body = ErrorBody(
-        code=code, message=error.message, request_id=request_id, retryable=isinstance(error, errors.Later),
-        field=error.field, hint=error.hint, retry_after_s=error.retry_after_s,
+        code=code,
+        message=error.message,
+        request_id=request_id,
+        retryable=isinstance(error, errors.Later),
+        field=error.field,
+        hint=error.hint,
+        retry_after_s=error.retry_after_s,
     )
     headers = {REQUEST_ID_HEADER: request_id}
     if status == 503 or error.retry_after_s is not None:
@@ -106,7 +114,11 @@ def invalid_answer(found: list[Any], request_id: str) -> ErrorAnswer:
     if len(found) > len(faults):
         message += f" (and {len(found) - len(faults)} more)"
     body = ErrorBody(
-        code=ErrorCode.INVALID_REQUEST, message=message, request_id=request_id, retryable=False, field=field,
+        code=ErrorCode.INVALID_REQUEST,
+        message=message,
+        request_id=request_id,
+        retryable=False,
+        field=field,
         hint="correct the field and send it again; nothing was stored",
     )
     return ErrorAnswer(422, body, {REQUEST_ID_HEADER: request_id})
@@ -122,7 +134,10 @@ def _http_answer(error: HTTPException, request_id: str) -> ErrorAnswer:
 def internal_answer(request_id: str) -> ErrorAnswer:
     """The answer to a fault of the service itself; its cause is in the log, under the request's id."""
     body = ErrorBody(
-        code=ErrorCode.INTERNAL, message="the service failed on this request", request_id=request_id, retryable=True,
+        code=ErrorCode.INTERNAL,
+        message="the service failed on this request",
+        request_id=request_id,
+        retryable=True,
         hint=f"look for request_id {request_id} in the service's log",
     )
     return ErrorAnswer(500, body, {REQUEST_ID_HEADER: request_id})

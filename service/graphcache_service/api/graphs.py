@@ -18,11 +18,15 @@ Size = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 
 @router.get(routes.GRAPHS, response_model=GraphPage, tags=["graphs"])
 async def list_graphs(
-    services: TheServices, caller: TheCaller,
+    services: TheServices,
+    caller: TheCaller,
     kind: Kind | None = None,
     toolchain: Annotated[str | None, Query(max_length=160)] = None,
     state: CompileState | None = None,
-    e_hot: Size = None, h: Size = None, f: Size = None, bucket: Size = None,
+    e_hot: Size = None,
+    h: Size = None,
+    f: Size = None,
+    bucket: Size = None,
     cursor: Annotated[str | None, Query(max_length=200)] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> Response:

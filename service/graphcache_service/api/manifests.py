@@ -35,7 +35,9 @@ async def delete(manifest_id: ManifestId, services: TheServices, caller: TheCall
 
 
 @router.get(
-    routes.MANIFEST_EVENTS, response_class=StreamingResponse, tags=["manifests"],
+    routes.MANIFEST_EVENTS,
+    response_class=StreamingResponse,
+    tags=["manifests"],
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def events(manifest_id: ManifestId, services: TheServices, caller: TheCaller) -> StreamingResponse:

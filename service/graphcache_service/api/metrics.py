@@ -11,8 +11,12 @@ from graphcache_wire import routes
 router = APIRouter()
 
 
-@router.get(routes.METRICS, response_class=Response, tags=["statistics"],
-            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+@router.get(
+    routes.METRICS,
+    response_class=Response,
+    tags=["statistics"],
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 async def metrics(request: Request, services: TheServices) -> Response:
     """Counters and histograms of this process; gauges of the whole service."""
     if services.settings.metrics_need_token:

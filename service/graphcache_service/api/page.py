@@ -63,10 +63,14 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 def _graph(summary: GraphSummary) -> list[str]:
     artifact = summary.artifact
     return [
-        summary.key.label(), summary.key.toolchain, summary.state,
+        summary.key.label(),
+        summary.key.toolchain,
+        summary.state,
         "" if artifact is None else time_text(artifact.compile_s),
         "" if artifact is None else size_text(artifact.size_bytes),
-        "" if artifact is None else artifact.producer, str(summary.hits), summary.key_digest[:12],
+        "" if artifact is None else artifact.producer,
+        str(summary.hits),
+        summary.key_digest[:12],
     ]
 
 
@@ -79,16 +83,19 @@ def draw(numbers: Stats, shown: dict[str, GraphPage]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>graphcache</title><style>{STYLE}</style><h1>graphcache {escape(VERSION)}</h1>",
         *(f"<p class=alarm>{escape(alarm.message)}</p>" for alarm in numbers.alarms),
-        _table(["", ""], [
-            ["hit ratio", ratio],
-            ["hits", ", ".join(f"{count} from {tier}" for tier, count in totals.hits.items())],
-            ["misses", str(totals.misses)],
-            ["joined waits", ", ".join(f"{count} {outcome}" for outcome, count in totals.joined_waits.items())],
-            ["compile time saved", time_text(totals.compile_s_saved)],
-            ["compile time spent", time_text(totals.compile_s_spent)],
-            ["stored", f"{numbers.blobs} blobs, {size_text(numbers.blob_bytes)}"],
-            ["waiting now", str(numbers.waiters)],
-        ]),
+        _table(
+            ["", ""],
+            [
+                ["hit ratio", ratio],
+                ["hits", ", ".join(f"{count} from {tier}" for tier, count in totals.hits.items())],
+                ["misses", str(totals.misses)],
+                ["joined waits", ", ".join(f"{count} {outcome}" for outcome, count in totals.joined_waits.items())],
+                ["compile time saved", time_text(totals.compile_s_saved)],
+                ["compile time spent", time_text(totals.compile_s_spent)],
+                ["stored", f"{numbers.blobs} blobs, {size_text(numbers.blob_bytes)}"],
+                ["waiting now", str(numbers.waiters)],
+            ],
+        ),
     ]
     titles = {"leased": "Compiling now", "queued": "Queued", "failed": "Failed", "ready": "Stored"}
     for state, title in titles.items():

@@ -11,8 +11,6 @@ router = APIRouter()
 
 
 @router.post(routes.RELEASE, response_model=FailResponse, tags=["leases"])
-async def release(
-    compile_id: CompileId, request: ReleaseRequest, services: TheServices, caller: TheCaller
-) -> Response:
+async def release(compile_id: CompileId, request: ReleaseRequest, services: TheServices, caller: TheCaller) -> Response:
     """Gives the lease back; this does not count against the limit of attempts."""
     return answer(await core.release(services, caller, compile_id, request))

@@ -15,7 +15,8 @@ router = APIRouter()
 
 @router.get(routes.STATS, response_model=Stats, tags=["statistics"])
 async def stats(
-    services: TheServices, caller: TheCaller,
+    services: TheServices,
+    caller: TheCaller,
     since: Annotated[AwareDatetime | None, Query(description="ISO 8601 with a time zone.")] = None,
     group_by: GroupBy | None = None,
 ) -> Response:

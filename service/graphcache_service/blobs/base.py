@@ -40,7 +40,6 @@ class OpenBlob(ABC):
         """All of a small blob, in this process's memory; raises as ``read`` does."""
 
 
-
 class BlobStore(ABC):
     """Where blobs are. A blob appears at once and whole, or not at all; putting the same bytes again is harmless.
 

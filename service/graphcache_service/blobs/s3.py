@@ -124,9 +124,7 @@ class S3Blobs(BlobStore):
 
     async def presign(self, digest: str, expires_s: int) -> str | None:
         with _typed_s3_errors("sign a URL"):
-            return await obstore.sign_async(
-                self._signing_store, "GET", blob_name(digest), timedelta(seconds=expires_s)
-            )
+            return await obstore.sign_async(self._signing_store, "GET", blob_name(digest), timedelta(seconds=expires_s))
 
 
 class S3Blob(OpenBlob):

@@ -46,7 +46,11 @@ async def _try(services: Services, caller: Caller, request: ClaimRequest) -> Cla
 
 async def _lease_most_urgent(change: Change, caller: Caller, request: ClaimRequest, ttl_s: float) -> Lease | None:
     row = await compiles.most_urgent(
-        change.session, caller.namespace, request.toolchains, change.now, alone=request.alone,
+        change.session,
+        caller.namespace,
+        request.toolchains,
+        change.now,
+        alone=request.alone,
         memory_bytes=request.max_memory_bytes,
     )
     if row is None:

@@ -68,7 +68,10 @@ async def plan(services: Services, wanted_bytes: int = 0, wanted_blobs: int = 0)
         stored_blobs, stored_bytes = await blobs.stored(session)
         stored_bytes += await uploads.reserved_bytes(session)
     over = excess(
-        settings, stored_blobs=stored_blobs, stored_bytes=stored_bytes, wanted_bytes=wanted_bytes,
+        settings,
+        stored_blobs=stored_blobs,
+        stored_bytes=stored_bytes,
+        wanted_bytes=wanted_bytes,
         wanted_blobs=wanted_blobs,
     )
     if not over:

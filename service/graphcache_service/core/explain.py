@@ -61,9 +61,7 @@ async def explain(services: Services, caller: Caller, key: GraphKey) -> Explanat
         for one in others[:NEAREST]
     ]
     state = "absent" if found is None else cast(CompileState, found.compile.state)
-    return Explanation(
-        key_digest=key.digest, key=key, state=state, summary=summary(state, nearest), nearest=nearest
-    )
+    return Explanation(key_digest=key.digest, key=key, state=state, summary=summary(state, nearest), nearest=nearest)
 
 
 async def explain_digest(services: Services, caller: Caller, key_digest: str) -> Explanation:

@@ -27,7 +27,11 @@ async def fail(services: Services, caller: Caller, compile_id: str, request: Fai
                 raise why_not_live(row, request.generation, change.now)
             return _answer(await _compile_of(change, row), change.now)
         failed = FailedAttempt(
-            request.failure_class, request.message, request.log_tail, request.compile_s, request.cpu_s,
+            request.failure_class,
+            request.message,
+            request.log_tail,
+            request.compile_s,
+            request.cpu_s,
             request.peak_memory_bytes,
         )
         if isinstance(row, HedgeRow):

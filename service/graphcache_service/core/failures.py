@@ -14,13 +14,22 @@ NO_BACKOFF = frozenset({FailureClass.LOST, FailureClass.CANCELLED})
 """A lost holder has cost its lease time already, and one that gave its lease back did nothing wrong."""
 
 LEASE_ENDED: dict[str, Any] = {
-    "owner": None, "holder": None, "leased_at": None, "lease_expires_at": None, "heartbeat_at": None, "phase": None,
+    "owner": None,
+    "holder": None,
+    "leased_at": None,
+    "lease_expires_at": None,
+    "heartbeat_at": None,
+    "phase": None,
     "progress": None,
 }
 """The columns of a lease, cleared."""
 
 FAILURE_CLEARED: dict[str, Any] = {
-    "failure_class": None, "failure_message": "", "failure_log_tail": "", "failed_until": None, "not_before": None,
+    "failure_class": None,
+    "failure_message": "",
+    "failure_log_tail": "",
+    "failed_until": None,
+    "not_before": None,
 }
 
 
@@ -67,12 +76,15 @@ async def end_as_failed(
     """End the attempt of a leased row and move it on; None where another was first."""
     following = after_failure(settings, failed.failure_class, row.attempts, change.now)
     values: dict[str, Any] = LEASE_ENDED | {
-        "state": following.state, "attempts": following.attempts, "not_before": following.not_before,
+        "state": following.state,
+        "attempts": following.attempts,
+        "not_before": following.not_before,
         "failed_until": following.failed_until,
     }
     if following.state == "failed":
         values |= {
-            "failure_class": failed.failure_class, "failure_message": failed.message,
+            "failure_class": failed.failure_class,
+            "failure_message": failed.message,
             "failure_log_tail": failed.log_tail,
         }
     if failed.failure_class is FailureClass.OUT_OF_MEMORY:
@@ -81,9 +93,17 @@ async def end_as_failed(
     if moved is None:
         return None
     await attempts.end_attempt(
-        change.session, moved.id, moved.generation, outcome="failed", ended_at=change.now,
-        failure_class=failed.failure_class, message=failed.message, log_tail=failed.log_tail,
-        compile_s=failed.compile_s, cpu_s=failed.cpu_s, peak_memory_bytes=failed.peak_memory_bytes,
+        change.session,
+        moved.id,
+        moved.generation,
+        outcome="failed",
+        ended_at=change.now,
+        failure_class=failed.failure_class,
+        message=failed.message,
+        log_tail=failed.log_tail,
+        compile_s=failed.compile_s,
+        cpu_s=failed.cpu_s,
+        peak_memory_bytes=failed.peak_memory_bytes,
     )
     change.wake(key_topic(moved.namespace, moved.key_digest))
     change.wake(QUEUE)
@@ -100,7 +120,13 @@ async def expire(change: Change, row: CompileRow, settings: Settings) -> Compile
 async def requeue(change: Change, row: CompileRow) -> CompileRow | None:
     """Compile a kept failure anew: its limit of attempts begins again."""
     moved = await compiles.move(
-        change.session, row, **FAILURE_CLEARED, state="queued", attempts=0, queued_at=change.now, retry_alone=False,
+        change.session,
+        row,
+        **FAILURE_CLEARED,
+        state="queued",
+        attempts=0,
+        queued_at=change.now,
+        retry_alone=False,
         needed_memory_bytes=None,
     )
     if moved is not None:
@@ -112,6 +138,8 @@ async def requeue(change: Change, row: CompileRow) -> CompileRow | None:
 def as_failure(row: CompileRow) -> Failure:
     """What an asker is told of a failed compile."""
     return Failure(
-        failure_class=FailureClass(row.failure_class or FailureClass.CRASHED), message=row.failure_message,
-        log_tail=row.failure_log_tail, attempts=row.attempts,
+        failure_class=FailureClass(row.failure_class or FailureClass.CRASHED),
+        message=row.failure_message,
+        log_tail=row.failure_log_tail,
+        attempts=row.attempts,
     )

@@ -45,15 +45,26 @@ async def _write(database: Database, batch: Batch) -> None:
         now = await clock.now(session)
         await _write_counts(session, batch, now)
         await rows.mark_fetched(session, batch.fetched, now)
-        await rows.add_waits(session, [
-            {"namespace": wait.key[0], "key_digest": wait.key[1], "ended_at": now, "wait_s": wait.wait_s,
-             "outcome": wait.outcome}
-            for wait in batch.waits
-        ])
-        await rows.mark_offers(session, [
-            {"owner": owner, "toolchain": toolchain, "namespace": namespace, "holder": holder, "last_claim_at": now}
-            for (owner, toolchain), (namespace, holder) in batch.offers.items()
-        ])
+        await rows.add_waits(
+            session,
+            [
+                {
+                    "namespace": wait.key[0],
+                    "key_digest": wait.key[1],
+                    "ended_at": now,
+                    "wait_s": wait.wait_s,
+                    "outcome": wait.outcome,
+                }
+                for wait in batch.waits
+            ],
+        )
+        await rows.mark_offers(
+            session,
+            [
+                {"owner": owner, "toolchain": toolchain, "namespace": namespace, "holder": holder, "last_claim_at": now}
+                for (owner, toolchain), (namespace, holder) in batch.offers.items()
+            ],
+        )
 
 
 async def _write_counts(session: AsyncSession, batch: Batch, now: float) -> None:
@@ -61,10 +72,14 @@ async def _write_counts(session: AsyncSession, batch: Batch, now: float) -> None
     for (key, event), tally in batch.events.items():
         if event in HITS:
             hits[key] = hits.get(key, 0) + tally.count
-    await rows.add_counts(session, [
-        {"namespace": key[0], "key_digest": key[1], "event": event, "count": tally.count, "saved_s": tally.saved_s}
-        for (key, event), tally in batch.events.items()
-    ], now)
+    await rows.add_counts(
+        session,
+        [
+            {"namespace": key[0], "key_digest": key[1], "event": event, "count": tally.count, "saved_s": tally.saved_s}
+            for (key, event), tally in batch.events.items()
+        ],
+        now,
+    )
     await rows.mark_used(session, batch.used | hits.keys(), hits, now)
 
 

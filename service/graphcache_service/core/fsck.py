@@ -34,9 +34,12 @@ class Findings:
     def lists(self) -> dict[str, list[str]]:
         """What is wrong, in words, and where."""
         return {
-            "row without bytes": self.rows_without_bytes, "wrong bytes": self.wrong_bytes,
-            "bytes without a row": self.bytes_without_rows, "graph without a record": self.records_missing,
-            "record of nothing": self.records_stale, "record without a row": self.records_without_rows,
+            "row without bytes": self.rows_without_bytes,
+            "wrong bytes": self.wrong_bytes,
+            "bytes without a row": self.bytes_without_rows,
+            "graph without a record": self.records_missing,
+            "record of nothing": self.records_stale,
+            "record without a row": self.records_without_rows,
         }
 
     def clean(self) -> bool:

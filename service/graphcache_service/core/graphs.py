@@ -30,8 +30,13 @@ def _parse_cursor(cursor: str | None) -> tuple[str, str] | None:
 
 def _summary(key: GraphKey, row: CompileRow, artifact: ArtifactRow | None) -> GraphSummary:
     return GraphSummary(
-        key_digest=row.key_digest, key=key, namespace=row.namespace, state=cast(CompileState, row.state),
-        artifact=None if artifact is None else as_artifact(artifact), hits=row.hits, created_at=at(row.created_at),
+        key_digest=row.key_digest,
+        key=key,
+        namespace=row.namespace,
+        state=cast(CompileState, row.state),
+        artifact=None if artifact is None else as_artifact(artifact),
+        hits=row.hits,
+        created_at=at(row.created_at),
         last_used_at=None if row.last_used_at is None else at(row.last_used_at),
     )
 

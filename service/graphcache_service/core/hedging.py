@@ -38,9 +38,7 @@ async def hedge_overdue(services: Services, caller: Caller, request: ClaimReques
         return None
     async with services.database.read() as session:
         now = await clock.now(session)
-        rows = await hedges.unhedged(
-            session, caller.namespace, request.toolchains, request.owner, now, LOOKED_AT
-        )
+        rows = await hedges.unhedged(session, caller.namespace, request.toolchains, request.owner, now, LOOKED_AT)
         keys = await compiles.keys_of(session, [row.key_digest for row in rows])
     for row in rows:
         history_s = await services.history.times_alike(keys[row.key_digest])
@@ -77,9 +75,17 @@ async def end_hedge(
     if await compiles.move(change.session, hedge, state=state, ended_at=change.now) is None:
         return
     await attempts.end_attempt(
-        change.session, hedge.id, hedge.generation, outcome="failed", ended_at=change.now,
-        failure_class=failed.failure_class, message=failed.message, log_tail=failed.log_tail,
-        compile_s=failed.compile_s, cpu_s=failed.cpu_s, peak_memory_bytes=failed.peak_memory_bytes,
+        change.session,
+        hedge.id,
+        hedge.generation,
+        outcome="failed",
+        ended_at=change.now,
+        failure_class=failed.failure_class,
+        message=failed.message,
+        log_tail=failed.log_tail,
+        compile_s=failed.compile_s,
+        cpu_s=failed.cpu_s,
+        peak_memory_bytes=failed.peak_memory_bytes,
     )
 
 
@@ -96,8 +102,13 @@ async def win(change: Change, row: CompileRow, hedge: HedgeRow) -> None:
     await compiles.move(change.session, hedge, state="ready", ended_at=change.now)
     if row.state == "leased":
         await attempts.end_attempt(
-            change.session, row.id, row.generation, outcome="failed", ended_at=change.now,
-            failure_class=FailureClass.CANCELLED, message=f"the hedge of {hedge.holder} published first",
+            change.session,
+            row.id,
+            row.generation,
+            outcome="failed",
+            ended_at=change.now,
+            failure_class=FailureClass.CANCELLED,
+            message=f"the hedge of {hedge.holder} published first",
         )
 
 

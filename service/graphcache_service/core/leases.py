@@ -22,7 +22,9 @@ def is_live(row: LeasedRow, generation: int, now: float) -> bool:
 
 
 HEDGE_ENDED = {
-    "ready": "it was published", "failed": "its holder gave it up", "lost": "it ran out",
+    "ready": "it was published",
+    "failed": "its holder gave it up",
+    "lost": "it ran out",
     "late": "another attempt published first",
 }
 
@@ -67,9 +69,18 @@ async def check_live(session: AsyncSession, compile_id: str, generation: int, *,
 async def grant(change: Change, row: CompileRow, key: GraphKey, owner: str, holder: str, ttl_s: float) -> Lease | None:
     """Lease a queued row; None where somebody else was first."""
     leased = await compiles.move(
-        change.session, row, state="leased", generation=row.generation + 1, owner=owner, holder=holder,
-        leased_at=change.now, heartbeat_at=change.now, lease_expires_at=change.now + ttl_s, phase="starting",
-        progress=None, not_before=None,
+        change.session,
+        row,
+        state="leased",
+        generation=row.generation + 1,
+        owner=owner,
+        holder=holder,
+        leased_at=change.now,
+        heartbeat_at=change.now,
+        lease_expires_at=change.now + ttl_s,
+        phase="starting",
+        progress=None,
+        not_before=None,
     )
     if leased is None:
         return None
@@ -81,8 +92,13 @@ async def grant(change: Change, row: CompileRow, key: GraphKey, owner: str, hold
 def as_lease(row: LeasedRow, key: GraphKey, now: float, ttl_s: float, *, attempt: int) -> Lease:
     """What its holder is told. ``attempt`` counts from 1 since the last publication or explicit retry."""
     return Lease(
-        compile_id=row.id, generation=row.generation, key=key, owner=row.owner or "", ttl_s=ttl_s,
-        expires_in_s=max(0.0, (row.lease_expires_at or now) - now), attempt=attempt,
+        compile_id=row.id,
+        generation=row.generation,
+        key=key,
+        owner=row.owner or "",
+        ttl_s=ttl_s,
+        expires_in_s=max(0.0, (row.lease_expires_at or now) - now),
+        attempt=attempt,
     )
 
 
@@ -100,7 +116,11 @@ async def heartbeat(
     async with services.change() as change:
         row = await check_live(change.session, compile_id, request.generation, caller=caller)
         await compiles.move(
-            change.session, row, heartbeat_at=change.now, lease_expires_at=change.now + ttl_s, phase=request.phase,
+            change.session,
+            row,
+            heartbeat_at=change.now,
+            lease_expires_at=change.now + ttl_s,
+            phase=request.phase,
             progress=request.progress,
         )
     waiting = services.waiters.waiting_for(key_topic(row.namespace, row.key_digest))

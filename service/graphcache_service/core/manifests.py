@@ -39,7 +39,11 @@ async def create(services: Services, caller: Caller, request: ManifestRequest) -
     async with services.change() as change:
         session = change.session
         row = ManifestRow(
-            id=identity, namespace=caller.namespace, name=request.name, priority=request.priority, pin=request.pin,
+            id=identity,
+            namespace=caller.namespace,
+            name=request.name,
+            priority=request.priority,
+            pin=request.pin,
             created_at=change.now,
         )
         await compiles.remember_keys(session, keys)
@@ -106,8 +110,11 @@ async def _entry(services: Services, key: GraphKey, standing: Standing | None) -
     row, artifact = standing.compile, standing.artifact
     open_ = row.state in ("queued", "leased")
     return ManifestEntry(
-        key=key, state=cast(Literal["ready", "leased", "queued", "failed"], row.state), holder=row.holder,
-        phase=cast(Phase | None, row.phase), progress=row.progress,
+        key=key,
+        state=cast(Literal["ready", "leased", "queued", "failed"], row.state),
+        holder=row.holder,
+        phase=cast(Phase | None, row.phase),
+        progress=row.progress,
         compile_s=None if artifact is None else artifact.compile_s,
         size_bytes=None if artifact is None else artifact.size_bytes,
         eta_s=eta_s(row, standing.now, await services.history.expected_s(key)) if open_ else None,
@@ -118,9 +125,18 @@ async def _entry(services: Services, key: GraphKey, standing: Standing | None) -
 def _shape(row: ManifestRow, entries: list[ManifestEntry]) -> ManifestStatus:
     count = {state: sum(entry.state == state for entry in entries) for state in ("ready", "leased", "queued", "failed")}
     return ManifestStatus(
-        id=row.id, name=row.name, created_at=at(row.created_at), priority=row.priority, pin=row.pin,
-        total=len(entries), ready=count["ready"], leased=count["leased"], queued=count["queued"],
-        failed=count["failed"], done=count["leased"] + count["queued"] == 0, eta_s=expected_end_s(entries),
+        id=row.id,
+        name=row.name,
+        created_at=at(row.created_at),
+        priority=row.priority,
+        pin=row.pin,
+        total=len(entries),
+        ready=count["ready"],
+        leased=count["leased"],
+        queued=count["queued"],
+        failed=count["failed"],
+        done=count["leased"] + count["queued"] == 0,
+        eta_s=expected_end_s(entries),
         entries=entries,
     )
 

@@ -22,8 +22,14 @@ def as_artifact(row: ArtifactRow | PlainRow) -> Artifact:
     if row.signature is not None and row.public_key is not None:
         signature = Signature(algorithm="ed25519", public_key=row.public_key, value=row.signature)
     return Artifact(
-        key_digest=row.key_digest, blob=row.blob, size_bytes=row.size_bytes, toolchain=row.toolchain,
-        compile_s=row.compile_s, producer=row.producer, producer_id=row.producer_id, created_at=at(row.created_at),
+        key_digest=row.key_digest,
+        blob=row.blob,
+        size_bytes=row.size_bytes,
+        toolchain=row.toolchain,
+        compile_s=row.compile_s,
+        producer=row.producer,
+        producer_id=row.producer_id,
+        created_at=at(row.created_at),
         signature=signature,
     )
 
@@ -39,7 +45,8 @@ def as_failed(row: CompileRow, now: float) -> Failed:
     """A kept failure."""
     until = row.failed_until
     return Failed(
-        key_digest=row.key_digest, failure=as_failure(row),
+        key_digest=row.key_digest,
+        failure=as_failure(row),
         retry_after_s=None if until is None else max(0.0, until - now),
     )
 
@@ -58,9 +65,15 @@ def as_pending(
     row, now = standing.compile, standing.now
     state: Literal["queued", "leased"] = "leased" if row.state == "leased" else "queued"
     return Pending(
-        key_digest=row.key_digest, compile_state=state, holder=row.holder, phase=cast(Phase | None, row.phase),
-        progress=row.progress, heartbeat_age_s=None if row.heartbeat_at is None else max(0.0, now - row.heartbeat_at),
-        waiters=waiters, queued_before=queued_before, attempt=row.attempts + (1 if state == "leased" else 0),
+        key_digest=row.key_digest,
+        compile_state=state,
+        holder=row.holder,
+        phase=cast(Phase | None, row.phase),
+        progress=row.progress,
+        heartbeat_age_s=None if row.heartbeat_at is None else max(0.0, now - row.heartbeat_at),
+        waiters=waiters,
+        queued_before=queued_before,
+        attempt=row.attempts + (1 if state == "leased" else 0),
         eta_s=eta_s(row, now, expected),
     )
 
@@ -68,9 +81,17 @@ def as_pending(
 def as_attempt(row: AttemptRow) -> Attempt:
     """One try, for the record."""
     return Attempt(
-        compile_id=row.compile_id, generation=row.generation, holder=row.holder, toolchain=row.toolchain,
-        started_at=at(row.started_at), ended_at=None if row.ended_at is None else at(row.ended_at),
+        compile_id=row.compile_id,
+        generation=row.generation,
+        holder=row.holder,
+        toolchain=row.toolchain,
+        started_at=at(row.started_at),
+        ended_at=None if row.ended_at is None else at(row.ended_at),
         outcome=cast(Literal["running", "ready", "failed"], row.outcome),
-        failure_class=None if row.failure_class is None else FailureClass(row.failure_class), message=row.message,
-        compile_s=row.compile_s, cpu_s=row.cpu_s, peak_memory_bytes=row.peak_memory_bytes, log_tail=row.log_tail,
+        failure_class=None if row.failure_class is None else FailureClass(row.failure_class),
+        message=row.message,
+        compile_s=row.compile_s,
+        cpu_s=row.cpu_s,
+        peak_memory_bytes=row.peak_memory_bytes,
+        log_tail=row.log_tail,
     )

@@ -21,9 +21,7 @@ from graphcache_service.db.models import ArtifactRow, CompileRow, HedgeRow, Leas
 from graphcache_wire import CompleteRequest, CompleteResponse, Published
 
 
-async def complete(
-    services: Services, caller: Caller, compile_id: str, request: CompleteRequest
-) -> CompleteResponse:
+async def complete(services: Services, caller: Caller, compile_id: str, request: CompleteRequest) -> CompleteResponse:
     """Publish under a live lease. Safe to repeat: the same generation gets the same answer.
 
     Other bytes for a key that was published under this lease change nothing: the first stand, the second are recorded,
@@ -85,14 +83,29 @@ async def _accept(change: Change, held: LeasedRow, published: Published) -> Comp
         session, held, published, state="standing", holder=held.holder or "", owner=held.owner or "", now=now
     )
     await attempts.end_attempt(
-        session, held.id, held.generation, outcome="ready", ended_at=now, compile_s=published.compile_s,
-        cpu_s=published.cpu_s, peak_memory_bytes=published.peak_memory_bytes, log_tail=published.log_tail,
+        session,
+        held.id,
+        held.generation,
+        outcome="ready",
+        ended_at=now,
+        compile_s=published.compile_s,
+        cpu_s=published.cpu_s,
+        peak_memory_bytes=published.peak_memory_bytes,
+        log_tail=published.log_tail,
     )
-    values = LEASE_ENDED | FAILURE_CLEARED | {
-        "state": "ready", "artifact_id": artifact.id, "attempts": 0, "last_used_at": now, "retry_alone": False,
-        # Fences whoever holds the compile's own lease where a hedge has won.
-        "generation": row.generation + (1 if isinstance(held, HedgeRow) else 0),
-    }
+    values = (
+        LEASE_ENDED
+        | FAILURE_CLEARED
+        | {
+            "state": "ready",
+            "artifact_id": artifact.id,
+            "attempts": 0,
+            "last_used_at": now,
+            "retry_alone": False,
+            # Fences whoever holds the compile's own lease where a hedge has won.
+            "generation": row.generation + (1 if isinstance(held, HedgeRow) else 0),
+        }
+    )
     if await compiles.move(session, row, **values) is None:
         raise why_not_live(row, row.generation, now)
     change.records.add((row.namespace, row.key_digest))
@@ -122,15 +135,18 @@ async def _published_by(change: Change, held: LeasedRow, generation: int) -> Art
     return graph.artifact if graph is not None and (own or isinstance(held, CompileRow)) else None
 
 
-async def _repeated(
-    change: Change, row: LeasedRow, standing: ArtifactRow, published: Published
-) -> CompleteResponse:
+async def _repeated(change: Change, row: LeasedRow, standing: ArtifactRow, published: Published) -> CompleteResponse:
     if standing.blob == published.blob:
         return CompleteResponse(accepted=True, artifact=as_artifact(standing))
     _check_toolchain(row, published)
     if not await artifacts.divergent(change.session, row.id, row.generation, published.blob):
         await artifacts.insert_artifact(
-            change.session, row, published, state="divergent", holder=standing.producer, owner=standing.producer_id,
+            change.session,
+            row,
+            published,
+            state="divergent",
+            holder=standing.producer,
+            owner=standing.producer_id,
             now=change.now,
         )
     return CompleteResponse(accepted=False, artifact=as_artifact(standing))

@@ -33,8 +33,14 @@ async def reserve(
         await _check_room(services, change, size_bytes)
         upload_id = secrets.token_hex(16)
         await uploads.reserve(
-            change.session, upload_id=upload_id, compile_id=compile_id, generation=generation, digest=digest,
-            size_bytes=size_bytes, created_at=change.now, expires_at=change.now + lasts_s,
+            change.session,
+            upload_id=upload_id,
+            compile_id=compile_id,
+            generation=generation,
+            digest=digest,
+            size_bytes=size_bytes,
+            created_at=change.now,
+            expires_at=change.now + lasts_s,
         )
         return Reservation(upload_id, size_bytes)
 

@@ -100,8 +100,11 @@ async def _stand(change: Change, row: CompileRow, record: Record) -> None:
     row = await compiles.move(session, row, generation=row.generation + 1) or row
     await blobs.record_blob(session, artifact.blob, artifact.size_bytes, change.now)
     published = Published(
-        blob=artifact.blob, size_bytes=artifact.size_bytes, toolchain=artifact.toolchain,
-        compile_s=artifact.compile_s, signature=artifact.signature,
+        blob=artifact.blob,
+        size_bytes=artifact.size_bytes,
+        toolchain=artifact.toolchain,
+        compile_s=artifact.compile_s,
+        signature=artifact.signature,
     )
     standing = await artifacts.insert_artifact(
         session, row, published, state="standing", holder=artifact.producer, owner=artifact.producer_id, now=created_at

@@ -97,10 +97,16 @@ async def quarantine(change: Change, artifact: ArtifactRow, reason: str, fail_by
     row = await compiles.lock_key(change.session, artifact.namespace, artifact.key_digest)
     if row is None or row.artifact_id != artifact.id:
         return False
-    values = {"state": "queued", "queued_at": change.now, "not_before": None} if fail_by is None else {
-        "state": "failed", "failure_class": FailureClass.REJECTED, "failed_until": change.now + fail_by.rejected_ttl_s,
-        "failure_message": f"compiled {RECOMPILES + 1} times, and {UNUSABLE} each time: see its quarantined artifacts",
-    }
+    values = (
+        {"state": "queued", "queued_at": change.now, "not_before": None}
+        if fail_by is None
+        else {
+            "state": "failed",
+            "failure_class": FailureClass.REJECTED,
+            "failed_until": change.now + fail_by.rejected_ttl_s,
+            "failure_message": f"compiled {RECOMPILES + 1} times, and {UNUSABLE} each time: see its quarantined artifacts",
+        }
+    )
     await compiles.move(change.session, row, artifact_id=None, attempts=0, **values)
     await artifacts.retire(change.session, artifact.id, state="quarantined", reason=reason, now=change.now)
     change.records.add((row.namespace, row.key_digest))

@@ -54,13 +54,18 @@ class _Group:
         joined: dict[WaitOutcome, int] = {outcome: self.events[f"joined_{outcome}"] for outcome in WAIT_OUTCOMES}
         asked = sum(hits.values()) + self.events["miss"] + sum(joined.values())
         return StatsRow(
-            hits=hits, misses=self.events["miss"], errors=self.events["error"],
-            joined_waits=joined, hit_ratio=sum(hits.values()) / asked if asked else None,
+            hits=hits,
+            misses=self.events["miss"],
+            errors=self.events["error"],
+            joined_waits=joined,
+            hit_ratio=sum(hits.values()) / asked if asked else None,
             compiles={state: self.compiles[state] for state in STATES},
-            attempts=dict(sorted(self.attempts.items())), compile_s_spent=self.spent_s, compile_s_saved=self.saved_s,
-            stored_bytes=self.stored_bytes, wait=percentiles(self.waits),
+            attempts=dict(sorted(self.attempts.items())),
+            compile_s_spent=self.spent_s,
+            compile_s_saved=self.saved_s,
+            stored_bytes=self.stored_bytes,
+            wait=percentiles(self.waits),
         )
-
 
     def add(self, other: "_Group") -> None:
         counters = ((self.events, other.events), (self.compiles, other.compiles), (self.attempts, other.attempts))
@@ -105,11 +110,13 @@ def toolchain_alarms(groups: dict[str, StatsRow]) -> list[Alarm]:
         asked = sum(row.hits.values()) + row.misses + sum(row.joined_waits.values())
         others = [other for other, its in groups.items() if other != name and its.compiles["ready"] > 0]
         if asked >= FEW_ASKS and sum(row.hits.values()) == 0 and row.compiles["ready"] == 0 and others:
-            alarms.append(Alarm(
-                code="no_hits_after_toolchain_change",
-                message=f"nothing hits for toolchain {name}: {asked} resolves, no graph stored; graphs are stored for "
-                f"{', '.join(others[:3])}. If the toolchain was changed, prewarm its manifest",
-            ))
+            alarms.append(
+                Alarm(
+                    code="no_hits_after_toolchain_change",
+                    message=f"nothing hits for toolchain {name}: {asked} resolves, no graph stored; graphs are stored for "
+                    f"{', '.join(others[:3])}. If the toolchain was changed, prewarm its manifest",
+                )
+            )
     return alarms
 
 
@@ -139,13 +146,21 @@ async def stats(services: Services, caller: Caller, since: datetime | None, grou
         blob_count, blob_bytes = await blobs.stored(session)
         evicted, evicted_bytes, ages = await rows.evictions(session, namespaces, since_s)
         return Stats(
-            at=at(now), since=since, group_by=group_by, totals=totals["all"].row(),
-            groups=[] if group_by is None else [
-                StatsGroup(group=name, row=group.row()) for name, group in sorted(groups.items(), key=_group_order)
-            ],
-            blobs=blob_count, blob_bytes=blob_bytes, reserved_bytes=await rows.reserved_bytes(session),
-            quota_bytes=services.settings.quota_bytes, evicted=evicted, evicted_bytes=evicted_bytes,
-            evicted_age=percentiles(ages), quarantined=stock.quarantined(),
+            at=at(now),
+            since=since,
+            group_by=group_by,
+            totals=totals["all"].row(),
+            groups=[]
+            if group_by is None
+            else [StatsGroup(group=name, row=group.row()) for name, group in sorted(groups.items(), key=_group_order)],
+            blobs=blob_count,
+            blob_bytes=blob_bytes,
+            reserved_bytes=await rows.reserved_bytes(session),
+            quota_bytes=services.settings.quota_bytes,
+            evicted=evicted,
+            evicted_bytes=evicted_bytes,
+            evicted_age=percentiles(ages),
+            quarantined=stock.quarantined(),
             waiters=services.waiters.held,
             toolchains=[
                 ToolchainSeen(toolchain=name, workers=workers, last_claim_age_s=max(0.0, now - last))

@@ -113,8 +113,14 @@ async def create_token(
     async with database.write() as session:
         now = await clock.now(session)
         await rows.insert_token(
-            session, name=name, token_sha256=token_sha256(token), scope=scope, namespace=namespace, reads=reads,
-            now=now, expires_at=None if days is None else now + days * 86_400.0,
+            session,
+            name=name,
+            token_sha256=token_sha256(token),
+            scope=scope,
+            namespace=namespace,
+            reads=reads,
+            now=now,
+            expires_at=None if days is None else now + days * 86_400.0,
         )
     return token
 
@@ -125,7 +131,12 @@ async def list_tokens(database: Database) -> list[TokenFacts]:
         found = await rows.all_tokens(session)
     return [
         TokenFacts(
-            row.id, row.name, _scope_of(row), row.namespace, tuple(json.loads(row.reads_json)), _at(row.created_at),
+            row.id,
+            row.name,
+            _scope_of(row),
+            row.namespace,
+            tuple(json.loads(row.reads_json)),
+            _at(row.created_at),
             None if row.expires_at is None else _at(row.expires_at),
             None if row.revoked_at is None else _at(row.revoked_at),
         )

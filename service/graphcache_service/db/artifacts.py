@@ -24,10 +24,20 @@ async def insert_artifact(
     """Record a publication under the lease of ``row``."""
     signature = published.signature
     values: dict[str, Any] = {
-        "namespace": row.namespace, "key_digest": row.key_digest, "compile_id": row.id, "generation": row.generation,
-        "state": state, "blob": published.blob, "size_bytes": published.size_bytes, "toolchain": published.toolchain,
-        "compile_s": published.compile_s, "producer": holder, "producer_id": owner, "created_at": now,
-        "public_key": signature.public_key if signature else None, "signature": signature.value if signature else None,
+        "namespace": row.namespace,
+        "key_digest": row.key_digest,
+        "compile_id": row.id,
+        "generation": row.generation,
+        "state": state,
+        "blob": published.blob,
+        "size_bytes": published.size_bytes,
+        "toolchain": published.toolchain,
+        "compile_s": published.compile_s,
+        "producer": holder,
+        "producer_id": owner,
+        "created_at": now,
+        "public_key": signature.public_key if signature else None,
+        "signature": signature.value if signature else None,
     }
     return (await session.scalars(insert(ArtifactRow).values(values).returning(ArtifactRow))).one()
 
@@ -43,7 +53,9 @@ async def divergent(session: AsyncSession, compile_id: str, generation: int, blo
     """Whether this second publication is on record already."""
     found = await session.scalar(
         select(ArtifactRow.id).where(
-            ArtifactRow.compile_id == compile_id, ArtifactRow.generation == generation, ArtifactRow.blob == blob,
+            ArtifactRow.compile_id == compile_id,
+            ArtifactRow.generation == generation,
+            ArtifactRow.blob == blob,
             ArtifactRow.state == "divergent",
         )
     )
@@ -83,10 +95,20 @@ async def standing_of_producer(session: AsyncSession, producer: str, since: floa
 async def insert_copy(session: AsyncSession, original: ArtifactRow, row: CompileRow, now: float) -> ArtifactRow:
     """The same publication for the compile of another namespace."""
     values: dict[str, Any] = {
-        "namespace": row.namespace, "key_digest": row.key_digest, "compile_id": row.id, "generation": row.generation,
-        "state": "standing", "blob": original.blob, "size_bytes": original.size_bytes, "toolchain": original.toolchain,
-        "compile_s": original.compile_s, "producer": original.producer, "producer_id": original.producer_id,
-        "created_at": now, "public_key": original.public_key, "signature": original.signature,
+        "namespace": row.namespace,
+        "key_digest": row.key_digest,
+        "compile_id": row.id,
+        "generation": row.generation,
+        "state": "standing",
+        "blob": original.blob,
+        "size_bytes": original.size_bytes,
+        "toolchain": original.toolchain,
+        "compile_s": original.compile_s,
+        "producer": original.producer,
+        "producer_id": original.producer_id,
+        "created_at": now,
+        "public_key": original.public_key,
+        "signature": original.signature,
         "reason": f"promoted from {original.namespace}",
     }
     return (await session.scalars(insert(ArtifactRow).values(values).returning(ArtifactRow))).one()
@@ -110,9 +132,7 @@ async def standing_graph(session: AsyncSession, namespace: str, key_digest: str)
 
 async def standing_after(session: AsyncSession, artifact_id: int, limit: int) -> list[StandingGraph]:
     """Standing artifacts in the order of their publication, behind one of them."""
-    rows = await session.execute(
-        _standing().where(ArtifactRow.id > artifact_id).order_by(ArtifactRow.id).limit(limit)
-    )
+    rows = await session.execute(_standing().where(ArtifactRow.id > artifact_id).order_by(ArtifactRow.id).limit(limit))
     return [StandingGraph(row[0], row[1]) for row in rows]
 
 
@@ -127,7 +147,9 @@ async def was_retired(session: AsyncSession, namespace: str, key_digest: str, bl
     newest = await session.scalar(
         select(ArtifactRow.state)
         .where(
-            ArtifactRow.namespace == namespace, ArtifactRow.key_digest == key_digest, ArtifactRow.blob == blob,
+            ArtifactRow.namespace == namespace,
+            ArtifactRow.key_digest == key_digest,
+            ArtifactRow.blob == blob,
             ArtifactRow.state != "divergent",
         )
         .order_by(ArtifactRow.id.desc())

@@ -13,8 +13,15 @@ async def begin_attempt(session: AsyncSession, row: LeasedRow) -> None:
     """Record that the holder of a lease just granted began."""
     await session.execute(
         insert(AttemptRow).values(
-            compile_id=row.id, generation=row.generation, namespace=row.namespace, key_digest=row.key_digest,
-            owner=row.owner, holder=row.holder, toolchain=row.toolchain, started_at=row.leased_at, outcome="running",
+            compile_id=row.id,
+            generation=row.generation,
+            namespace=row.namespace,
+            key_digest=row.key_digest,
+            owner=row.owner,
+            holder=row.holder,
+            toolchain=row.toolchain,
+            started_at=row.leased_at,
+            outcome="running",
         )
     )
 
@@ -23,10 +30,17 @@ async def insert_published(session: AsyncSession, artifact: ArtifactRow) -> None
     """Record the attempt that a publication tells of: all that is left of it where the database was lost."""
     await session.execute(
         insert(AttemptRow).values(
-            compile_id=artifact.compile_id, generation=artifact.generation, namespace=artifact.namespace,
-            key_digest=artifact.key_digest, owner=artifact.producer_id, holder=artifact.producer,
-            toolchain=artifact.toolchain, started_at=artifact.created_at - artifact.compile_s,
-            ended_at=artifact.created_at, outcome="ready", compile_s=artifact.compile_s,
+            compile_id=artifact.compile_id,
+            generation=artifact.generation,
+            namespace=artifact.namespace,
+            key_digest=artifact.key_digest,
+            owner=artifact.producer_id,
+            holder=artifact.producer,
+            toolchain=artifact.toolchain,
+            started_at=artifact.created_at - artifact.compile_s,
+            ended_at=artifact.created_at,
+            outcome="ready",
+            compile_s=artifact.compile_s,
         )
     )
 
@@ -81,14 +95,13 @@ async def forget_before(session: AsyncSession, before: float) -> None:
     standing = (
         select(ArtifactRow.id)
         .where(
-            ArtifactRow.compile_id == AttemptRow.compile_id, ArtifactRow.generation == AttemptRow.generation,
+            ArtifactRow.compile_id == AttemptRow.compile_id,
+            ArtifactRow.generation == AttemptRow.generation,
             ArtifactRow.state == "standing",
         )
         .correlate(AttemptRow)
         .exists()
     )
     await session.execute(
-        delete(AttemptRow)
-        .where(AttemptRow.ended_at < before, ~standing)
-        .execution_options(synchronize_session=False)
+        delete(AttemptRow).where(AttemptRow.ended_at < before, ~standing).execution_options(synchronize_session=False)
     )

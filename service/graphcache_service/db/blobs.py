@@ -96,7 +96,8 @@ async def doom(session: AsyncSession, digests: Sequence[str], unused_since: floa
     rows = await session.scalars(
         update(BlobRow)
         .where(
-            BlobRow.digest.in_(digests), BlobRow.doomed_at.is_(None),
+            BlobRow.digest.in_(digests),
+            BlobRow.doomed_at.is_(None),
             func.coalesce(BlobRow.last_fetched_at, BlobRow.created_at) <= unused_since,
         )
         .values(doomed_at=now)
@@ -112,7 +113,8 @@ async def doom_orphans(session: AsyncSession, unused_since: float, now: float) -
     orphans = await session.scalars(
         update(BlobRow)
         .where(
-            ~named, BlobRow.doomed_at.is_(None),
+            ~named,
+            BlobRow.doomed_at.is_(None),
             func.coalesce(BlobRow.last_fetched_at, BlobRow.created_at) <= unused_since,
         )
         .values(doomed_at=now)

@@ -47,8 +47,14 @@ async def remember_keys(session: AsyncSession, keys: Iterable[GraphKey]) -> None
     """Store keys that are not stored yet."""
     rows = [
         {
-            "key_digest": key.digest, "kind": str(key.kind), "e_hot": key.e_hot, "h": key.h, "f": key.f,
-            "bucket": key.bucket, "toolchain": key.toolchain, "key_json": key.model_dump_json(),
+            "key_digest": key.digest,
+            "kind": str(key.kind),
+            "e_hot": key.e_hot,
+            "h": key.h,
+            "f": key.f,
+            "bucket": key.bucket,
+            "toolchain": key.toolchain,
+            "key_json": key.model_dump_json(),
         }
         for key in sorted(keys, key=lambda key: key.digest)
     ]
@@ -62,9 +68,17 @@ async def queue(session: AsyncSession, wishes: Sequence[Wish], now: float) -> No
     await remember_keys(session, {wish.key for wish in wishes})
     rows = [
         {
-            "id": secrets.token_hex(16), "namespace": wish.namespace, "key_digest": wish.key.digest,
-            "toolchain": wish.key.toolchain, "needs_weights": wish.key.mode == "baked", "state": "queued",
-            "generation": 0, "priority": wish.priority, "attempts": 0, "created_at": now, "queued_at": now,
+            "id": secrets.token_hex(16),
+            "namespace": wish.namespace,
+            "key_digest": wish.key.digest,
+            "toolchain": wish.key.toolchain,
+            "needs_weights": wish.key.mode == "baked",
+            "state": "queued",
+            "generation": 0,
+            "priority": wish.priority,
+            "attempts": 0,
+            "created_at": now,
+            "queued_at": now,
             "retry_alone": False,
         }
         for wish in sorted(wishes, key=lambda wish: wish.key.digest)
@@ -188,7 +202,8 @@ async def raise_priority(session: AsyncSession, namespace: str, key_digests: Seq
             .where(
                 CompileRow.namespace == namespace,
                 CompileRow.key_digest.in_(sorted(key_digests)[first : first + DIGESTS_A_QUERY]),
-                CompileRow.state.in_(("queued", "leased")), CompileRow.priority < priority,
+                CompileRow.state.in_(("queued", "leased")),
+                CompileRow.priority < priority,
             )
             .order_by(CompileRow.namespace, CompileRow.key_digest)  # the lock order of whoever changes many rows
             .with_for_update()
@@ -232,7 +247,12 @@ def _claimable(
 
 
 async def most_urgent(
-    session: AsyncSession, namespace: str, toolchains: Sequence[str], now: float, *, alone: bool,
+    session: AsyncSession,
+    namespace: str,
+    toolchains: Sequence[str],
+    now: float,
+    *,
+    alone: bool,
     memory_bytes: int | None,
 ) -> CompileRow | None:
     """The queued row to compile next: highest priority, oldest first; rows that another claim locks are skipped."""
@@ -246,26 +266,43 @@ async def most_urgent(
 
 async def count_queued(session: AsyncSession, namespace: str, toolchains: Sequence[str]) -> int:
     """Queued rows for some toolchains, those in back-off included."""
-    statement = select(func.count()).select_from(CompileRow).where(
-        CompileRow.state == "queued", CompileRow.namespace == namespace, CompileRow.toolchain.in_(toolchains),
-        CompileRow.needs_weights.is_(False),
+    statement = (
+        select(func.count())
+        .select_from(CompileRow)
+        .where(
+            CompileRow.state == "queued",
+            CompileRow.namespace == namespace,
+            CompileRow.toolchain.in_(toolchains),
+            CompileRow.needs_weights.is_(False),
+        )
     )
     return int(await session.scalar(statement) or 0)
 
 
-_QUEUED_BEFORE: Final[Select[int]] = select(func.count()).select_from(CompileRow).where(
-    CompileRow.state == "queued", CompileRow.namespace == bindparam("namespace"),
-    CompileRow.toolchain == bindparam("toolchain"),
-    (CompileRow.priority > bindparam("priority"))
-    | ((CompileRow.priority == bindparam("priority")) & (CompileRow.queued_at < bindparam("queued_at"))),
+_QUEUED_BEFORE: Final[Select[int]] = (
+    select(func.count())
+    .select_from(CompileRow)
+    .where(
+        CompileRow.state == "queued",
+        CompileRow.namespace == bindparam("namespace"),
+        CompileRow.toolchain == bindparam("toolchain"),
+        (CompileRow.priority > bindparam("priority"))
+        | ((CompileRow.priority == bindparam("priority")) & (CompileRow.queued_at < bindparam("queued_at"))),
+    )
 )
 
 
 async def queued_before(database: Database, row: CompileRow) -> int:
     """Queued rows of the same toolchain that a worker takes before ``row``."""
-    [found] = await database.rows(_QUEUED_BEFORE, {
-        "namespace": row.namespace, "toolchain": row.toolchain, "priority": row.priority, "queued_at": row.queued_at,
-    })
+    [found] = await database.rows(
+        _QUEUED_BEFORE,
+        {
+            "namespace": row.namespace,
+            "toolchain": row.toolchain,
+            "priority": row.priority,
+            "queued_at": row.queued_at,
+        },
+    )
     return int(found[0])
 
 

@@ -84,7 +84,11 @@ def make_sqlite_engine(url: URL, *, pool_size: int, inline: bool) -> AsyncEngine
 def make_postgresql_engine(url: URL, *, pool_size: int) -> AsyncEngine:
     """An engine on a PostgreSQL server; opens no connection yet."""
     return create_async_engine(
-        url, pool_size=pool_size, max_overflow=pool_size, pool_timeout=10.0, pool_pre_ping=True,
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=10.0,
+        pool_pre_ping=True,
         connect_args={"server_settings": POSTGRES_SETTINGS, "timeout": 5.0, "command_timeout": 60.0},
     )
 

@@ -86,13 +86,21 @@ async def forget_graphs(session: AsyncSession, blobs: Sequence[str], now: float)
     ).all()
     if not artifacts:
         return set()
-    await session.execute(insert(EvictionRow), [
-        {
-            "namespace": one.namespace, "key_digest": one.key_digest, "blob": one.blob, "size_bytes": one.size_bytes,
-            "age_s": max(0.0, now - (used or one.created_at)), "compile_s": one.compile_s, "evicted_at": now,
-        }
-        for one, used in artifacts
-    ])
+    await session.execute(
+        insert(EvictionRow),
+        [
+            {
+                "namespace": one.namespace,
+                "key_digest": one.key_digest,
+                "blob": one.blob,
+                "size_bytes": one.size_bytes,
+                "age_s": max(0.0, now - (used or one.created_at)),
+                "compile_s": one.compile_s,
+                "evicted_at": now,
+            }
+            for one, used in artifacts
+        ],
+    )
     ids = [one.id for one, _ in artifacts]
     options = {"synchronize_session": False}
     await session.execute(delete(CompileRow).where(CompileRow.artifact_id.in_(ids)).execution_options(**options))

@@ -38,8 +38,12 @@ async def graphs(
         .where(CompileRow.namespace.in_(which.namespaces))
     )
     for column, value in (
-        (GraphKeyRow.kind, which.kind), (GraphKeyRow.toolchain, which.toolchain), (CompileRow.state, which.state),
-        (GraphKeyRow.e_hot, which.e_hot), (GraphKeyRow.h, which.h), (GraphKeyRow.f, which.f),
+        (GraphKeyRow.kind, which.kind),
+        (GraphKeyRow.toolchain, which.toolchain),
+        (CompileRow.state, which.state),
+        (GraphKeyRow.e_hot, which.e_hot),
+        (GraphKeyRow.h, which.h),
+        (GraphKeyRow.f, which.f),
         (GraphKeyRow.bucket, which.bucket),
     ):
         if value is not None:
@@ -52,8 +56,12 @@ async def graphs(
 
 async def quarantined_count(session: AsyncSession, namespace: str, key_digest: str) -> int:
     """Publications of one key that were found bad."""
-    statement = select(func.count()).select_from(ArtifactRow).where(
-        ArtifactRow.namespace == namespace, ArtifactRow.key_digest == key_digest, ArtifactRow.state == "quarantined"
+    statement = (
+        select(func.count())
+        .select_from(ArtifactRow)
+        .where(
+            ArtifactRow.namespace == namespace, ArtifactRow.key_digest == key_digest, ArtifactRow.state == "quarantined"
+        )
     )
     return int(await session.scalar(statement) or 0)
 
@@ -64,8 +72,12 @@ SIMILAR_ROWS = 100
 async def similar(session: AsyncSession, namespaces: Sequence[str], key: GraphKey) -> list[GraphKey]:
     """Stored keys that share the most of the six fields with ``key``."""
     fields = {
-        GraphKeyRow.kind: str(key.kind), GraphKeyRow.e_hot: key.e_hot, GraphKeyRow.h: key.h, GraphKeyRow.f: key.f,
-        GraphKeyRow.bucket: key.bucket, GraphKeyRow.toolchain: key.toolchain,
+        GraphKeyRow.kind: str(key.kind),
+        GraphKeyRow.e_hot: key.e_hot,
+        GraphKeyRow.h: key.h,
+        GraphKeyRow.f: key.f,
+        GraphKeyRow.bucket: key.bucket,
+        GraphKeyRow.toolchain: key.toolchain,
     }
     shared = sum((case((column == value, 1), else_=0) for column, value in fields.items()), start=literal(0))
     rows = await session.scalars(

@@ -18,10 +18,7 @@ async def lock(session: AsyncSession, hedge_id: str) -> HedgeRow | None:
         return None
     await session.execute(select(CompileRow.id).where(CompileRow.id == compile_id).with_for_update())
     return await session.scalar(
-        select(HedgeRow)
-        .where(HedgeRow.id == hedge_id)
-        .with_for_update()
-        .execution_options(populate_existing=True)
+        select(HedgeRow).where(HedgeRow.id == hedge_id).with_for_update().execution_options(populate_existing=True)
     )
 
 
@@ -49,8 +46,12 @@ async def unhedged(
     rows = await session.scalars(
         select(CompileRow)
         .where(
-            CompileRow.state == "leased", CompileRow.lease_expires_at > now, CompileRow.namespace == namespace,
-            CompileRow.toolchain.in_(toolchains), CompileRow.needs_weights.is_(False), CompileRow.owner != owner,
+            CompileRow.state == "leased",
+            CompileRow.lease_expires_at > now,
+            CompileRow.namespace == namespace,
+            CompileRow.toolchain.in_(toolchains),
+            CompileRow.needs_weights.is_(False),
+            CompileRow.owner != owner,
             ~hedged,
         )
         .order_by(CompileRow.leased_at, CompileRow.id)
@@ -64,9 +65,19 @@ async def begin(
 ) -> HedgeRow | None:
     """Lease a hedge of a compile; None where it has one. The unique constraints decide between two who ask at once."""
     values: dict[str, Any] = {
-        "id": secrets.token_hex(16), "compile_id": row.id, "generation": row.generation, "namespace": row.namespace,
-        "key_digest": row.key_digest, "toolchain": row.toolchain, "state": "leased", "owner": owner, "holder": holder,
-        "leased_at": now, "heartbeat_at": now, "lease_expires_at": now + ttl_s, "phase": "starting",
+        "id": secrets.token_hex(16),
+        "compile_id": row.id,
+        "generation": row.generation,
+        "namespace": row.namespace,
+        "key_digest": row.key_digest,
+        "toolchain": row.toolchain,
+        "state": "leased",
+        "owner": owner,
+        "holder": holder,
+        "leased_at": now,
+        "heartbeat_at": now,
+        "lease_expires_at": now + ttl_s,
+        "phase": "starting",
     }
     hedge: HedgeRow | None = await session.scalar(
         upsert(session, HedgeRow).values(values).on_conflict_do_nothing().returning(HedgeRow)

@@ -50,7 +50,9 @@ async def listen(database: Database, origin: str, wake: Wake, someone_waits: Cal
 async def _listen_postgresql(database: Database, origin: str, wake: Wake) -> None:
     url = database.url.set(drivername="postgresql").difference_update_query(["ssl"])
     connection = await asyncpg.connect(
-        url.render_as_string(hide_password=False), ssl=database.url.query.get("ssl"), timeout=5.0,
+        url.render_as_string(hide_password=False),
+        ssl=database.url.query.get("ssl"),
+        timeout=5.0,
         server_settings={"application_name": "graphcache-listen"},
     )
 
@@ -72,9 +74,7 @@ async def _listen_postgresql(database: Database, origin: str, wake: Wake) -> Non
             await connection.close(timeout=2.0)
 
 
-async def _poll_sqlite(
-    database: Database, origin: str, wake: Wake, someone_waits: Callable[[], bool]
-) -> None:
+async def _poll_sqlite(database: Database, origin: str, wake: Wake, someone_waits: Callable[[], bool]) -> None:
     # The version is of one connection, so this session keeps the one it has.
     async with database.read() as poll:
         async with database.read() as session:

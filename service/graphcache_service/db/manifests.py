@@ -22,7 +22,11 @@ async def put(session: AsyncSession, row: ManifestRow, key_digests: Sequence[str
     await session.execute(
         upsert(session, ManifestRow)
         .values(
-            id=row.id, namespace=row.namespace, name=row.name, priority=row.priority, pin=row.pin,
+            id=row.id,
+            namespace=row.namespace,
+            name=row.name,
+            priority=row.priority,
+            pin=row.pin,
             created_at=row.created_at,
         )
         .on_conflict_do_update(index_elements=[ManifestRow.id], set_={"priority": row.priority, "pin": row.pin})

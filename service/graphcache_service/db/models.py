@@ -82,8 +82,12 @@ class ArtifactRow(Base):
         Index("ix_artifacts_blob", "blob"),
         Index("ix_artifacts_producer", "producer", "created_at"),
         Index(
-            "uq_artifacts_standing", "namespace", "key_digest", unique=True,
-            sqlite_where=text("state = 'standing'"), postgresql_where=text("state = 'standing'"),
+            "uq_artifacts_standing",
+            "namespace",
+            "key_digest",
+            unique=True,
+            sqlite_where=text("state = 'standing'"),
+            postgresql_where=text("state = 'standing'"),
         ),
     )
 
@@ -122,12 +126,18 @@ class CompileRow(Base):
         CheckConstraint("generation >= 0 AND attempts >= 0", name="counts"),
         CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress"),
         Index(
-            "ix_compiles_queue", "toolchain", "priority", "queued_at",
-            sqlite_where=text("state = 'queued'"), postgresql_where=text("state = 'queued'"),
+            "ix_compiles_queue",
+            "toolchain",
+            "priority",
+            "queued_at",
+            sqlite_where=text("state = 'queued'"),
+            postgresql_where=text("state = 'queued'"),
         ),
         Index(
-            "ix_compiles_expiry", "lease_expires_at",
-            sqlite_where=text("state = 'leased'"), postgresql_where=text("state = 'leased'"),
+            "ix_compiles_expiry",
+            "lease_expires_at",
+            sqlite_where=text("state = 'leased'"),
+            postgresql_where=text("state = 'leased'"),
         ),
         Index("ix_compiles_state", "state"),
         Index("ix_compiles_key", "key_digest"),
@@ -179,12 +189,17 @@ class HedgeRow(Base):
         CheckConstraint("(state = 'leased') = (ended_at IS NULL)", name="ended"),
         CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress"),
         Index(
-            "uq_hedges_live", "compile_id", unique=True,
-            sqlite_where=text("state = 'leased'"), postgresql_where=text("state = 'leased'"),
+            "uq_hedges_live",
+            "compile_id",
+            unique=True,
+            sqlite_where=text("state = 'leased'"),
+            postgresql_where=text("state = 'leased'"),
         ),
         Index(
-            "ix_hedges_expiry", "lease_expires_at",
-            sqlite_where=text("state = 'leased'"), postgresql_where=text("state = 'leased'"),
+            "ix_hedges_expiry",
+            "lease_expires_at",
+            sqlite_where=text("state = 'leased'"),
+            postgresql_where=text("state = 'leased'"),
         ),
     )
 
@@ -248,7 +263,9 @@ class BlobRow(Base):
     __table_args__ = (
         CheckConstraint("size_bytes >= 0", name="size"),
         Index(
-            "ix_blobs_doomed", "doomed_at", sqlite_where=text("doomed_at IS NOT NULL"),
+            "ix_blobs_doomed",
+            "doomed_at",
+            sqlite_where=text("doomed_at IS NOT NULL"),
             postgresql_where=text("doomed_at IS NOT NULL"),
         ),
         Index("ix_blobs_created", "created_at"),

@@ -72,9 +72,9 @@ async def attempt_counts(session: AsyncSession, which: Filter) -> list[tuple[Gro
     """Group, outcome or failure class, number, seconds spent (the lease's length where the holder told none)."""
     outcome = func.coalesce(AttemptRow.failure_class, AttemptRow.outcome).label("ended_as")
     spent = func.coalesce(AttemptRow.compile_s, AttemptRow.ended_at - AttemptRow.started_at)
-    statement = which.grouped(
-        AttemptRow, func.count(), func.sum(cast(spent, Double)), also_by=[outcome]
-    ).where(AttemptRow.outcome != "running", AttemptRow.ended_at >= which.since)
+    statement = which.grouped(AttemptRow, func.count(), func.sum(cast(spent, Double)), also_by=[outcome]).where(
+        AttemptRow.outcome != "running", AttemptRow.ended_at >= which.since
+    )
     rows = [which.split(row) for row in await session.execute(statement)]
     return [(group, str(ended_as), int(count), float(spent_s or 0.0)) for group, (ended_as, count, spent_s) in rows]
 

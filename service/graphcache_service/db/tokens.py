@@ -33,15 +33,28 @@ async def any_live_token(session: AsyncSession) -> bool:
 
 
 async def insert_token(
-    session: AsyncSession, *, name: str, token_sha256: str, scope: str, namespace: str, reads: Sequence[str],
-    now: float, expires_at: float | None,
+    session: AsyncSession,
+    *,
+    name: str,
+    token_sha256: str,
+    scope: str,
+    namespace: str,
+    reads: Sequence[str],
+    now: float,
+    expires_at: float | None,
 ) -> str:
     """Store a token's hash and rights; returns its id."""
     token_id = secrets.token_hex(16)
     await session.execute(
         insert(TokenRow).values(
-            id=token_id, name=name, token_sha256=token_sha256, scope=scope, namespace=namespace,
-            reads_json=json.dumps(list(reads)), created_at=now, expires_at=expires_at,
+            id=token_id,
+            name=name,
+            token_sha256=token_sha256,
+            scope=scope,
+            namespace=namespace,
+            reads_json=json.dumps(list(reads)),
+            created_at=now,
+            expires_at=expires_at,
         )
     )
     return token_id

@@ -16,7 +16,9 @@ _BLOB: Final = BlobRow.__table__.c
 def _gate_of(leased: FromClause) -> Select[Any]:
     return (
         select(
-            *leased.c, _BLOB.size_bytes.label("blob_bytes"), _BLOB.doomed_at.label("blob_doomed_at"),
+            *leased.c,
+            _BLOB.size_bytes.label("blob_bytes"),
+            _BLOB.doomed_at.label("blob_doomed_at"),
             database_now().label("now"),
         )
         .join_from(leased, BlobRow.__table__, _BLOB.digest == bindparam("digest"), isouter=True)
@@ -58,14 +60,29 @@ async def gate(database: Database, compile_id: str, digest: str) -> Gate:
 
 
 async def reserve(
-    session: AsyncSession, *, upload_id: str, compile_id: str, generation: int, digest: str, size_bytes: int,
-    created_at: float, expires_at: float,
+    session: AsyncSession,
+    *,
+    upload_id: str,
+    compile_id: str,
+    generation: int,
+    digest: str,
+    size_bytes: int,
+    created_at: float,
+    expires_at: float,
 ) -> None:
     """Record a reservation."""
-    await session.execute(_RESERVE, {
-        "id": upload_id, "compile_id": compile_id, "generation": generation, "digest": digest,
-        "size_bytes": size_bytes, "created_at": created_at, "expires_at": expires_at,
-    })
+    await session.execute(
+        _RESERVE,
+        {
+            "id": upload_id,
+            "compile_id": compile_id,
+            "generation": generation,
+            "digest": digest,
+            "size_bytes": size_bytes,
+            "created_at": created_at,
+            "expires_at": expires_at,
+        },
+    )
 
 
 async def release(session: AsyncSession, upload_id: str) -> None:
