@@ -104,7 +104,8 @@ async def quarantine(change: Change, artifact: ArtifactRow, reason: str, fail_by
             "state": "failed",
             "failure_class": FailureClass.REJECTED,
             "failed_until": change.now + fail_by.rejected_ttl_s,
-            "failure_message": f"compiled {RECOMPILES + 1} times, and {UNUSABLE} each time: see its quarantined artifacts",
+            "failure_message": f"compiled {RECOMPILES + 1} times, and {UNUSABLE} each time: "
+            "see its quarantined artifacts",
         }
     )
     await compiles.move(change.session, row, artifact_id=None, attempts=0, **values)

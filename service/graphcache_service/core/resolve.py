@@ -89,8 +89,8 @@ async def resolve(services: Services, caller: Caller, request: ResolveRequest) -
     stored = await compiles.stored(services.database, caller.readable(), request.key.digest)
     if stored is not None:
         key_id = (stored.namespace, stored.key_digest)
-        services.usage.answered_ready(key_id, request.owner, stored.compile_s, stored.now)
-        return Ready(artifact=as_artifact(stored))
+        joined = services.usage.answered_ready(key_id, request.owner, stored.compile_s, stored.now)
+        return Ready(artifact=as_artifact(stored), joined=joined)
     return await _Asking(services, caller, request).until(asyncio.get_running_loop().time() + request.wait_s)
 
 
@@ -102,8 +102,8 @@ async def _look(services: Services, caller: Caller, key_digest: str) -> Standing
 def _ready(services: Services, standing: Standing, owner: str) -> Ready:
     outcome = as_ready(standing)
     key_id = (standing.compile.namespace, standing.compile.key_digest)
-    services.usage.answered_ready(key_id, owner, outcome.artifact.compile_s, standing.now)
-    return outcome
+    joined = services.usage.answered_ready(key_id, owner, outcome.artifact.compile_s, standing.now)
+    return outcome.model_copy(update={"joined": joined})
 
 
 class _Asking:

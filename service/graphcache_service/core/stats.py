@@ -113,8 +113,8 @@ def toolchain_alarms(groups: dict[str, StatsRow]) -> list[Alarm]:
             alarms.append(
                 Alarm(
                     code="no_hits_after_toolchain_change",
-                    message=f"nothing hits for toolchain {name}: {asked} resolves, no graph stored; graphs are stored for "
-                    f"{', '.join(others[:3])}. If the toolchain was changed, prewarm its manifest",
+                    message=f"nothing hits for toolchain {name}: {asked} resolves, no graph stored; "
+                    f"graphs are stored for {', '.join(others[:3])}. If the toolchain was changed, prewarm its manifest",
                 )
             )
     return alarms

@@ -85,14 +85,15 @@ class Usage:
         for toolchain in toolchains:
             self._batch.offers[owner, toolchain] = (namespace, holder)
 
-    def answered_ready(self, key: KeyId, owner: str, compile_s: float, now: float) -> None:
-        """A graph was handed out: a hit, or the end of a wait."""
+    def answered_ready(self, key: KeyId, owner: str, compile_s: float, now: float) -> bool:
+        """A graph was handed out: a hit, or the end of a wait. Whether it was a wait for another's compile."""
         wait = self._open.pop((key, owner), None)
         if wait is None:
             self.count(key, "hit_service", saved_s=compile_s)
         elif wait.joined:
             self._end(key, wait, "ready", now, compile_s)
         self._batch.used.add(key)
+        return wait is not None and wait.joined
 
     def answered_failed(self, key: KeyId, owner: str, now: float) -> None:
         """A kept failure was handed out: an error, or the end of a wait."""
