@@ -1,17 +1,22 @@
-"""Commands of the service, which the command line finds by their entry points."""
+"""Commands of the service, which the command line finds by their entry points.
+
+Imported for every command line, also where only the client is installed: nothing heavy is at the top.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from graphcache_service.core.callers import DEFAULT_NAMESPACE, OPEN_CALLER, Scope
 from graphcache_service.core.errors import ServiceError
-from graphcache_service.core.services import Services
 from graphcache_service.settings import Settings, SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from graphcache_service.core.services import Services
 
 Result = TypeVar("Result")
 
@@ -34,7 +39,7 @@ def settings_or_exit(config: Path | None, **given: Any) -> Settings:
         raise _ended(str(error)) from error
 
 
-def with_services(settings: Settings, work: Callable[[Services], Awaitable[Result]]) -> Result:
+def with_services(settings: Settings, work: "Callable[[Services], Awaitable[Result]]") -> Result:
     """Run ``work`` on the database and store of a service, which may serve meanwhile."""
     from graphcache_service.db.migrate import migrate
     from graphcache_service.lifecycle import close_services, open_services
@@ -110,7 +115,7 @@ def fsck(
 
     settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
 
-    async def work(services: Services) -> tuple[Rebuilt | None, Findings]:
+    async def work(services: "Services") -> tuple[Rebuilt | None, Findings]:
         rebuilt = await bring_back(services, deep=deep) if rebuild else None
         return rebuilt, await check(services, deep=deep, mend=mend)
 
@@ -148,7 +153,7 @@ def evict(
     if settings.quota_bytes is None and settings.quota_blobs is None:
         raise _ended("no quota is set: give quota_bytes or quota_blobs in the settings")
 
-    async def work(services: Services) -> list[Candidate]:
+    async def work(services: "Services") -> list[Candidate]:
         victims = await eviction.what_would_go(services, OPEN_CALLER, room_bytes)
         if not dry_run:
             await eviction.evict(services, victims)

@@ -14,8 +14,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from graphcache_service.db.engine import parse_database_url
-
 PREFIX: Final = "GRAPHCACHE_SERVER_"
 """Clients and workers read their own names under ``GRAPHCACHE_``. Not ``GRAPHCACHE_SERVICE_``: Kubernetes puts
 ``GRAPHCACHE_SERVICE_HOST`` and ``_PORT`` into every pod beside a Service that is called graphcache."""
@@ -126,6 +124,9 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _database_is_one_we_know(self) -> Self:
+        # Imported here: the command line reads settings where SQLAlchemy is not installed.
+        from graphcache_service.db.engine import parse_database_url
+
         parse_database_url(self.database())
         return self
 

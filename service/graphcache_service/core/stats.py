@@ -114,7 +114,8 @@ def toolchain_alarms(groups: dict[str, StatsRow]) -> list[Alarm]:
                 Alarm(
                     code="no_hits_after_toolchain_change",
                     message=f"nothing hits for toolchain {name}: {asked} resolves, no graph stored; "
-                    f"graphs are stored for {', '.join(others[:3])}. If the toolchain was changed, prewarm its manifest",
+                    f"graphs are stored for {', '.join(others[:3])}. If the toolchain was changed, prewarm its "
+                    "manifest",
                 )
             )
     return alarms
