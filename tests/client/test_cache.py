@@ -93,6 +93,7 @@ def test_an_outage_compiles_here_and_says_so_in_one_line(key, store, caplog):
     with (
         ServiceClient(NOWHERE, sleep=lambda s: None) as away,
         GraphCache(away, store, compile_here=writes(b"x"), patience_s=0) as cache,
+        caplog.at_level("WARNING"),
     ):
         assert cache.get(key).tier == "compiled"
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

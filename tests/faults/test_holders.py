@@ -101,4 +101,4 @@ def test_a_clock_of_a_client_that_is_hours_off_has_no_effect(running, key, hours
             cache.get(key, deadline_s=0)
         assert holder.publish() == "published"
         with GraphCache(service, DiskStore(store.root / "b")) as cache:
-            assert cache.get(key).tier == "service"
+            assert cache.get(key).tier in ("joined", "service")
