@@ -70,6 +70,23 @@ class FailedAttempt:
     peak_memory_bytes: int | None = None
 
 
+async def end_failed_attempt(change: Change, compile_id: str, generation: int, failed: FailedAttempt) -> None:
+    """Record an attempt, of a lease or of a hedge, as ended without a graph."""
+    await attempts.end_attempt(
+        change.session,
+        compile_id,
+        generation,
+        outcome="failed",
+        ended_at=change.now,
+        failure_class=failed.failure_class,
+        message=failed.message,
+        log_tail=failed.log_tail,
+        compile_s=failed.compile_s,
+        cpu_s=failed.cpu_s,
+        peak_memory_bytes=failed.peak_memory_bytes,
+    )
+
+
 async def end_as_failed(
     change: Change, row: CompileRow, failed: FailedAttempt, settings: Settings
 ) -> CompileRow | None:
@@ -92,19 +109,7 @@ async def end_as_failed(
     moved = await compiles.move(change.session, row, **values)
     if moved is None:
         return None
-    await attempts.end_attempt(
-        change.session,
-        moved.id,
-        moved.generation,
-        outcome="failed",
-        ended_at=change.now,
-        failure_class=failed.failure_class,
-        message=failed.message,
-        log_tail=failed.log_tail,
-        compile_s=failed.compile_s,
-        cpu_s=failed.cpu_s,
-        peak_memory_bytes=failed.peak_memory_bytes,
-    )
+    await end_failed_attempt(change, moved.id, moved.generation, failed)
     change.wake(key_topic(moved.namespace, moved.key_digest))
     change.wake(QUEUE)
     return moved

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from graphcache_service.core.callers import Caller
-from graphcache_service.core.failures import FailedAttempt
+from graphcache_service.core.failures import FailedAttempt, end_failed_attempt
 from graphcache_service.core.leases import as_lease, is_live
 from graphcache_service.core.services import Change, Services
 from graphcache_service.db import attempts, clock, compiles, hedges
@@ -74,19 +74,7 @@ async def end_hedge(
     """End a live hedge without a graph, and its attempt."""
     if await compiles.move(change.session, hedge, state=state, ended_at=change.now) is None:
         return
-    await attempts.end_attempt(
-        change.session,
-        hedge.id,
-        hedge.generation,
-        outcome="failed",
-        ended_at=change.now,
-        failure_class=failed.failure_class,
-        message=failed.message,
-        log_tail=failed.log_tail,
-        compile_s=failed.compile_s,
-        cpu_s=failed.cpu_s,
-        peak_memory_bytes=failed.peak_memory_bytes,
-    )
+    await end_failed_attempt(change, hedge.id, hedge.generation, failed)
 
 
 async def end_hedge_of(change: Change, row: CompileRow) -> None:

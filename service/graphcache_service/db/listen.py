@@ -75,7 +75,7 @@ async def _listen_postgresql(database: Database, origin: str, wake: Wake) -> Non
 
 
 async def _poll_sqlite(database: Database, origin: str, wake: Wake, someone_waits: Callable[[], bool]) -> None:
-    # The version is of one connection, so this session keeps the one it has.
+    # The version is of one connection: the one that is open here is kept.
     async with database.read() as poll:
         async with database.read() as session:
             last = await last_wakeup(session)
