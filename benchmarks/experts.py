@@ -22,17 +22,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphcache_runtime.arena import Arena
 from graphcache_runtime.autograd import backward_kind, run_layer
 from graphcache_runtime.calls import Chooser
 from graphcache_runtime.experts import DTYPES
 from graphcache_runtime.graph_table import GraphTable
+from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS
 from graphcache_runtime.layer import HotLayer, Shared
 from graphcache_runtime.toolchains.base import LoadedGraph
 from graphcache_runtime.toolchains.inductor import InductorToolchain
-from graphcache_runtime.uploader import Uploader
+from graphcache_runtime.weights.uploader import Uploader
 from graphcache_wire import GraphKey
 
 H, F, EXPERTS, TOP_K, HOT = 2048, 768, 128, 8, 32

@@ -10,7 +10,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from graphcache_runtime.compile_run import CompileResult, run_compile
+from graphcache_runtime.compiling.run import CompileResult, run_compile
 from graphcache_runtime.toolchains.container import read_description
 from graphcache_runtime.toolchains.registry import toolchain_named
 from graphcache_wire import GraphKey, Kind

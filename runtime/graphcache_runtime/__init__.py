@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphcache_runtime.backend import GraphBackend
     from graphcache_runtime.calls import Overflow, Policy
-    from graphcache_runtime.costs import Costs
     from graphcache_runtime.graph_table import GraphTable, LoadGraph
     from graphcache_runtime.handle import MoeHandle, hot_sets_from, moe_stats
     from graphcache_runtime.ladder import LADDERS, Ladder
     from graphcache_runtime.layouts import UnsupportedExperts
     from graphcache_runtime.moe import enable
+    from graphcache_runtime.planning.costs import Costs
 
 _MODULE_OF = {
     "Costs": "costs",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from graphcache_runtime.costs import Costs
 from graphcache_runtime.ladder import Ladder
+from graphcache_runtime.planning.costs import Costs
 from graphcache_runtime.routing import DeviceCall
 
 TIERS: Final = (2, 4)

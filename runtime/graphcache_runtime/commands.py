@@ -43,9 +43,9 @@ def worker(
 ) -> None:
     """Compile what the service's queue holds. SIGTERM and ctrl-C give the leases back."""
     from graphcache_runtime.toolchains.base import ToolchainError
-    from graphcache_runtime.worker import Worker
-    from graphcache_runtime.worker_folder import work_folder
-    from graphcache_runtime.worker_settings import settings_for, this_machine
+    from graphcache_runtime.worker.folder import work_folder
+    from graphcache_runtime.worker.settings import settings_for, this_machine
+    from graphcache_runtime.worker.worker import Worker
 
     _log_to_stderr()
     try:

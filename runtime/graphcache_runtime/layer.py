@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 from graphcache_runtime import packing
-from graphcache_runtime.arena import Arena
 from graphcache_runtime.calls import Choice, Chooser
 from graphcache_runtime.graph_table import GraphTable
-from graphcache_runtime.host import HostKernel
-from graphcache_runtime.host_kernels import choose
-from graphcache_runtime.hotset import Replanning, RouterCounts, replanned
+from graphcache_runtime.host.arena import Arena
+from graphcache_runtime.host.experts import HostKernel
+from graphcache_runtime.host.kernels import choose
+from graphcache_runtime.host.weight_gradients import WeightGradients
 from graphcache_runtime.keys import ExpertKeys
-from graphcache_runtime.manifest_plan import Training, planned_keys
+from graphcache_runtime.planning.hotset import Replanning, RouterCounts, replanned
+from graphcache_runtime.planning.manifest_plan import Training, planned_keys
 from graphcache_runtime.recompute import PlanMemory
-from graphcache_runtime.residency import UPLOAD_TIMEOUT_S, Residency, wanted
 from graphcache_runtime.routing import DeviceCall, PackedRows, Plan, Routing, check_expert_ids, make_plan, slot_rows
 from graphcache_runtime.stats import LayerStats
-from graphcache_runtime.uploader import StackBuffers, Uploader
-from graphcache_runtime.weight_gradients import WeightGradients
+from graphcache_runtime.weights.residency import UPLOAD_TIMEOUT_S, Residency, wanted
+from graphcache_runtime.weights.uploader import StackBuffers, Uploader
 from graphcache_wire import GraphKey, Kind
 
 

@@ -7,23 +7,23 @@ from typing import Any
 from torch import nn
 
 from graphcache_client import GraphCache
-from graphcache_runtime.arena import Arena
 from graphcache_runtime.cached_graphs import CachedGraphs
 from graphcache_runtime.calls import TIERS, Chooser, Overflow, Policy
-from graphcache_runtime.costs import Costs, rngd_costs
 from graphcache_runtime.graph_table import GraphTable, LoadGraph
 from graphcache_runtime.handle import MoeHandle
-from graphcache_runtime.hotset import Replanning
+from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.implementation import register
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
 from graphcache_runtime.layer import HotLayer, Shared
 from graphcache_runtime.layouts import Shapes, experts_modules, shapes_of
-from graphcache_runtime.manifest_plan import Training
-from graphcache_runtime.residency import UPLOAD_TIMEOUT_S
+from graphcache_runtime.planning.costs import Costs, rngd_costs
+from graphcache_runtime.planning.hotset import Replanning
+from graphcache_runtime.planning.manifest_plan import Training
 from graphcache_runtime.toolchains.base import Toolchain
-from graphcache_runtime.uploader import Uploader
-from graphcache_runtime.weight_stamps import watch_optimizers
+from graphcache_runtime.weights.residency import UPLOAD_TIMEOUT_S
+from graphcache_runtime.weights.stamps import watch_optimizers
+from graphcache_runtime.weights.uploader import Uploader
 
 __all__ = ["Hot", "MoeHandle", "enable"]
 

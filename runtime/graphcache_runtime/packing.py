@@ -7,7 +7,7 @@ Legend: T tokens, K experts a token, A = T x K assignments, H model size. All su
 import torch
 from torch import Tensor
 
-from graphcache_runtime.arena import Arena
+from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.routing import PackedRows
 
 

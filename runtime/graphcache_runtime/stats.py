@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphcache_runtime.uploader import UploadCounts
+from graphcache_runtime.weights.uploader import UploadCounts
 
 
 @dataclass(slots=True)

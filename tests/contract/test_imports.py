@@ -14,7 +14,7 @@ CASES = {
     "graphcache_service.app": HEAVY | {"graphcache_client", "graphcache_runtime"},
     "graphcache_service.commands": HEAVY | {"graphcache_client", "graphcache_runtime", "fastapi", "sqlalchemy"},
     "graphcache_runtime.commands": HEAVY | SERVICE,
-    "graphcache_runtime.worker": {"transformers"} | SERVICE,
+    "graphcache_runtime.worker.worker": {"transformers"} | SERVICE,
 }
 
 

@@ -7,14 +7,14 @@ import torch
 
 from fakes.dense_reference import Problem, Result
 from fakes.torch_graphs import VERSION, TorchGraphs
-from graphcache_runtime.arena import Arena
 from graphcache_runtime.autograd import backward_kind, run_layer
 from graphcache_runtime.calls import Chooser
 from graphcache_runtime.graph_table import GraphTable
+from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
 from graphcache_runtime.layer import HotLayer, Shared
-from graphcache_runtime.uploader import Uploader
+from graphcache_runtime.weights.uploader import Uploader
 
 
 def layer_for(

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from fakes.compiles import ignore
 
-from graphcache_runtime.compile_check import check_graph
+from graphcache_runtime.compiling.check import check_graph
 from graphcache_runtime.toolchains.base import CompileRejected
 from graphcache_runtime.toolchains.container import read_description, read_parts
 from graphcache_runtime.toolchains.contract import ToolchainContract

@@ -32,7 +32,7 @@ def run_program(home: Path, **more: str) -> str:
 
 
 def vendor(action: str, home: Path, url: str) -> str:
-    command = [sys.executable, "-c", "from graphcache_runtime.vendor_commands import vendor; vendor()", action]
+    command = [sys.executable, "-c", "from graphcache_runtime.vendor.commands import vendor; vendor()", action]
     variables = environment(XDG_CACHE_HOME=str(home), GRAPHCACHE_URL=url)
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
 

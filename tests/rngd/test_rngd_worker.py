@@ -3,10 +3,10 @@
 from fakes.running_service import RunningService
 
 from graphcache_client import DiskStore, GraphCache, ServiceClient
-from graphcache_runtime.compile_check import check_graph
+from graphcache_runtime.compiling.check import check_graph
 from graphcache_runtime.toolchains.rngd import RngdToolchain
-from graphcache_runtime.worker import Worker
-from graphcache_runtime.worker_settings import settings_for, this_machine
+from graphcache_runtime.worker.settings import settings_for, this_machine
+from graphcache_runtime.worker.worker import Worker
 from graphcache_wire import GraphKey, ManifestRequest
 
 

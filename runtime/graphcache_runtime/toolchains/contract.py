@@ -17,7 +17,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from graphcache_runtime.compile_check import check_graph
+from graphcache_runtime.compiling.check import check_graph
 from graphcache_runtime.experts import MODULES
 from graphcache_runtime.toolchains.base import CompileRejected, LoadedGraph, LoadFailed, Toolchain, Weights
 from graphcache_runtime.toolchains.interface import interface_of

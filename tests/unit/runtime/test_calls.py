@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcache_runtime.calls import Choice, Chooser, Overflow, Policy, cost_s
-from graphcache_runtime.costs import RNGD, Costs
 from graphcache_runtime.ladder import LADDERS, Ladder
+from graphcache_runtime.planning.costs import RNGD, Costs
 from graphcache_runtime.routing import DeviceCall
 
 PACKED = LADDERS["packed"]

@@ -4,11 +4,11 @@ import pytest
 import torch
 from fakes.dense_reference import error, problem, reference
 
-from graphcache_runtime.arena import Arena
-from graphcache_runtime.host import Grouped, HostKernel, PerExpert, can_group, group_offsets
-from graphcache_runtime.host_kernels import choose
+from graphcache_runtime.host.arena import Arena
+from graphcache_runtime.host.experts import Grouped, HostKernel, PerExpert, can_group, group_offsets
+from graphcache_runtime.host.kernels import choose
+from graphcache_runtime.host.weight_gradients import WeightGradients
 from graphcache_runtime.routing import HostRows, Routing, make_plan
-from graphcache_runtime.weight_gradients import WeightGradients
 
 KERNELS = {"per-expert": lambda: PerExpert(Arena()), "grouped": Grouped}
 

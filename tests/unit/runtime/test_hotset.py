@@ -7,8 +7,8 @@ import torch
 from fakes.dense_reference import Problem, problem
 from fakes.moe_layers import layer_for
 
-from graphcache_runtime.costs import RNGD, rngd_costs
-from graphcache_runtime.hotset import Replanning, RouterCounts, first_hot_set, replanned, saved_s
+from graphcache_runtime.planning.costs import RNGD, rngd_costs
+from graphcache_runtime.planning.hotset import Replanning, RouterCounts, first_hot_set, replanned, saved_s
 
 LAYER_BYTES = 302_000_000
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcache_runtime.costs import RNGD
 from graphcache_runtime.ladder import LADDERS, Ladder
-from graphcache_runtime.ladder_choice import Prices, choose_ladder, report
+from graphcache_runtime.planning.costs import RNGD
+from graphcache_runtime.planning.ladder_choice import Prices, choose_ladder, report
 
 PRICES = Prices(RNGD, slots=32, forwards=100_000)
 HISTOGRAMS = st.dictionaries(st.integers(1, 128), st.integers(1, 50), min_size=1, max_size=8)

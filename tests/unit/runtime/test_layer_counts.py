@@ -12,7 +12,7 @@ from torch import nn
 
 from graphcache_runtime.autograd import backward_kind, run_layer
 from graphcache_runtime.layer import HotLayer
-from graphcache_runtime.weight_stamps import watch_optimizers
+from graphcache_runtime.weights.stamps import watch_optimizers
 
 P = problem(33)
 

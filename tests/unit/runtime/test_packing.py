@@ -2,7 +2,7 @@
 
 import torch
 
-from graphcache_runtime.arena import Arena
+from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.packing import pack, sum_of_experts, unpack, weigh, with_zero_row
 from graphcache_runtime.routing import DeviceCall, PackedRows, Routing, make_plan
 

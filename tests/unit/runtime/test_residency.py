@@ -8,8 +8,8 @@ from fakes.dense_reference import error, problem, reference
 from fakes.moe_layers import layer_for, run
 from torch import Tensor
 
-from graphcache_runtime.residency import Residency, wanted
-from graphcache_runtime.uploader import Uploader, copy_tensor
+from graphcache_runtime.weights.residency import Residency, wanted
+from graphcache_runtime.weights.uploader import Uploader, copy_tensor
 
 CPU = torch.device("cpu")
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from fakes.compiles import stub_key
 
-from graphcache_runtime.compile_check import WrongGraph, check_graph
-from graphcache_runtime.compile_end import Death, Killed, Usage, judged
-from graphcache_runtime.compile_run import CompileLimits, child_environment, reason_to_kill
+from graphcache_runtime.compiling.check import WrongGraph, check_graph
+from graphcache_runtime.compiling.end import Death, Killed, Usage, judged
+from graphcache_runtime.compiling.process_tree import oom_kills
+from graphcache_runtime.compiling.run import CompileLimits, child_environment, reason_to_kill
 from graphcache_runtime.experts import graph_definition
-from graphcache_runtime.process_tree import oom_kills
 from graphcache_wire import FailureClass
 
 USAGE = Usage(1.0, 1)

@@ -9,7 +9,7 @@ import threading
 import pytest
 from fakes.compiles import environment, ignore, is_alive, pids_in, stub_key, until
 
-from graphcache_runtime.compile_run import CompileDied, CompileLimits, compile_here, run_compile
+from graphcache_runtime.compiling.run import CompileDied, CompileLimits, compile_here, run_compile
 from graphcache_wire import FailureClass
 
 MIB = 2**20
@@ -92,7 +92,7 @@ def test_a_compile_dies_with_a_killed_parent(tmp_path):
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = [sys.argv[2]]\n"
         "from fakes.compiles import ignore, stub_key\n"
-        "from graphcache_runtime.compile_run import run_compile\n"
+        "from graphcache_runtime.compiling.run import run_compile\n"
         "run_compile('stub', stub_key('hang'), Path(sys.argv[1]), ignore)"
     )
     tests = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))

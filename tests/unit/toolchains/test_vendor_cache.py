@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from graphcache_client import ServiceClient, Signer
 from graphcache_client.signing import generate_key
-from graphcache_runtime.vendor_cache import FILES, BadVendorEntry, entries, entry_key, pack, unpack
-from graphcache_runtime.vendor_share import pull, push
+from graphcache_runtime.vendor.cache import FILES, BadVendorEntry, entries, entry_key, pack, unpack
+from graphcache_runtime.vendor.share import pull, push
 from graphcache_wire import ClaimRequest, GraphKey
 
 REVISION = "fc43f6a779"

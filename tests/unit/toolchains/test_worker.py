@@ -12,9 +12,9 @@ from fakes.compiles import environment, is_alive, pids_in, stub_key
 from fakes.running_service import RunningService
 
 from graphcache_client import HeldLease, LeaseLost, ServiceClient, ServiceUnavailable
-from graphcache_runtime.worker import Worker
-from graphcache_runtime.worker_job import keep_trying
-from graphcache_runtime.worker_settings import Machine, settings_for
+from graphcache_runtime.worker.job import keep_trying
+from graphcache_runtime.worker.settings import Machine, settings_for
+from graphcache_runtime.worker.worker import Worker
 from graphcache_wire import (
     ClaimRequest,
     Failed,

@@ -3,7 +3,7 @@
 import pytest
 
 from graphcache_runtime.commands import size_bytes
-from graphcache_runtime.worker_folder import LOCK, work_folder
+from graphcache_runtime.worker.folder import LOCK, work_folder
 
 
 def test_what_a_killed_worker_left_is_removed_and_what_a_live_one_has_is_not(tmp_path):

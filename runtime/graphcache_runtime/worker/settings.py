@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from graphcache_runtime.compile_run import DEFAULT_TIME_LIMIT_S, CompileLimits
+from graphcache_runtime.compiling.run import DEFAULT_TIME_LIMIT_S, CompileLimits
 
 SYSTEM_SHARE: Final = 0.9
 """The part of the machine's memory that compiles may take."""

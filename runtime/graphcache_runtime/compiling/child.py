@@ -1,6 +1,6 @@
-"""One compile in a process of its own: ``python -m graphcache_runtime.compile_child SPEC``.
+"""One compile in a process of its own: ``python -m graphcache_runtime.compiling.child SPEC``.
 
-Started by ``compile_run``, which hands it a folder and reads its phases from a pipe. It writes ``result.json`` into the
+Started by ``compiling.run``, which hands it a folder and reads its phases from a pipe. It writes ``result.json`` into the
 folder; where that is missing, the process died.
 """
 
@@ -92,7 +92,7 @@ def compile_and_check(spec: CompileSpec, report: ReportPhase) -> dict[str, Any]:
 
 
 def _compile_and_check(spec: CompileSpec, report: ReportPhase) -> dict[str, Any]:
-    from graphcache_runtime.compile_check import check_graph
+    from graphcache_runtime.compiling.check import check_graph
     from graphcache_runtime.toolchains.base import ToolchainUnavailable
     from graphcache_runtime.toolchains.registry import toolchain_named
 
@@ -132,7 +132,7 @@ def _weights(spec: CompileSpec) -> Any:
 
 
 def _failure_class(error: BaseException) -> FailureClass:
-    from graphcache_runtime.compile_check import WrongGraph
+    from graphcache_runtime.compiling.check import WrongGraph
     from graphcache_runtime.toolchains.base import CompileRejected
 
     if isinstance(error, CompileRejected | WrongGraph):

@@ -11,8 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from graphcache_runtime.uploader import StackBuffers, Uploader
-from graphcache_runtime.weight_stamps import WeightStamp, stamp_of
+from graphcache_runtime.weights.stamps import WeightStamp, stamp_of
+from graphcache_runtime.weights.uploader import StackBuffers, Uploader
 
 UPLOAD_TIMEOUT_S: Final = 60.0
 

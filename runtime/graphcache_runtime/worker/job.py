@@ -17,7 +17,7 @@ from graphcache_client import (
     ServiceUnavailable,
     Signer,
 )
-from graphcache_runtime.compile_run import CompileDied, CompileLimits, CompileResult, run_compile
+from graphcache_runtime.compiling.run import CompileDied, CompileLimits, CompileResult, run_compile
 from graphcache_wire import FailureClass, Lease
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from graphcache_runtime.costs import Costs
+from graphcache_runtime.planning.costs import Costs
 
 DECAY: Final = 0.9
 """Of the counts at each forward: what was ten forwards ago weighs a third."""

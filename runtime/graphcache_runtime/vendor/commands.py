@@ -11,7 +11,7 @@ from graphcache_client.cli.options import Url, service_at
 from graphcache_client.settings import client_settings
 
 if TYPE_CHECKING:
-    from graphcache_runtime.vendor_share import Shared
+    from graphcache_runtime.vendor.share import Shared
 
 vendor = typer.Typer(
     help="Share the cache of furiosa-torch itself: any program that compiles with it then finds what others compiled.",
@@ -27,11 +27,11 @@ CacheDir = Annotated[
 @vendor.command()
 def push(cache_dir: CacheDir = None, url: Url = None) -> None:
     """Publish the finished compiles of this machine that the service lacks."""
-    from graphcache_runtime import vendor_cache, vendor_share
+    from graphcache_runtime.vendor import cache, share
 
     _warn_on_stderr()
     with service_at(url) as service:
-        done = vendor_share.push(service, cache_dir or vendor_cache.default_cache_folder(), client_settings().signer())
+        done = share.push(service, cache_dir or cache.default_cache_folder(), client_settings().signer())
     _tell("pushed", done)
 
 
@@ -44,13 +44,13 @@ def pull(
     ] = None,
 ) -> None:
     """Fetch the compiles of others that this machine lacks; each is checked before it is put in place."""
-    from graphcache_runtime import vendor_cache, vendor_share
+    from graphcache_runtime.vendor import cache, share
 
     _warn_on_stderr()
     chosen = revision or _installed_revision()
-    root = cache_dir or vendor_cache.default_cache_folder()
+    root = cache_dir or cache.default_cache_folder()
     with service_at(url) as service:
-        done = vendor_share.pull(service, root, chosen, client_settings().trusted_keys)
+        done = share.pull(service, root, chosen, client_settings().trusted_keys)
     _tell("pulled", done)
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 from graphcache_client import CompileAttemptFailed, CompileHere
-from graphcache_runtime.compile_child import RESULT, CompileSpec, ReportPhase
-from graphcache_runtime.compile_end import Death, Killed, Usage, judged
-from graphcache_runtime.process_tree import kill_session, oom_kills, session_memory_bytes
+from graphcache_runtime.compiling.child import RESULT, CompileSpec, ReportPhase
+from graphcache_runtime.compiling.end import Death, Killed, Usage, judged
+from graphcache_runtime.compiling.process_tree import kill_session, oom_kills, session_memory_bytes
 from graphcache_wire import FailureClass, GraphKey
 
 POLL_S: Final = 0.2
@@ -134,7 +134,7 @@ class _Child:
 
     def _start(self, folder: Path, writer: int, log: IO[bytes], limits: CompileLimits) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "graphcache_runtime.compile_child", str(folder / "spec.json")],
+            [sys.executable, "-P", "-m", "graphcache_runtime.compiling.child", str(folder / "spec.json")],
             cwd=folder,
             env=child_environment(os.environ, folder, limits.threads),
             stdin=subprocess.DEVNULL,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from graphcache_runtime.arena import Arena
-from graphcache_runtime.host import Grouped, HostKernel, PerExpert, can_group
+from graphcache_runtime.host.arena import Arena
+from graphcache_runtime.host.experts import Grouped, HostKernel, PerExpert, can_group
 from graphcache_runtime.routing import HostRows
 
 _CLEARLY_FASTER = 0.7

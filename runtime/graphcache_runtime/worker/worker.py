@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from graphcache_client import HeldLease, ServiceClient, ServiceUnavailable, Signer
-from graphcache_runtime.worker_job import CompileJob
-from graphcache_runtime.worker_settings import WorkerSettings
+from graphcache_runtime.worker.job import CompileJob
+from graphcache_runtime.worker.settings import WorkerSettings
 from graphcache_wire import ClaimRequest, Lease
 
 logger = logging.getLogger(__name__)

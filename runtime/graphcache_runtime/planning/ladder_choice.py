@@ -7,8 +7,8 @@ With candidates ``v_1 < ... < v_M``, the price t(v) of a call and the price L of
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from graphcache_runtime.costs import Costs
 from graphcache_runtime.ladder import Ladder
+from graphcache_runtime.planning.costs import Costs
 from graphcache_wire.key import MAX_BUCKET
 
 _Price = Callable[[int, int], float]

@@ -2,7 +2,7 @@
 
 Legend: C rows on the host, H model size, F expert size, E experts. Which kernel is fastest depends on the CPU: without
 bf16 arithmetic torch's bf16 products are up to a hundred times slower than fp32 ones (on AVX2 ``dh @ gate_up`` of
-one expert, 16 rows, 343 ms in bf16, 5 ms in fp32, 27 ms with the conversion), so ``host_kernels`` measures.
+one expert, 16 rows, 343 ms in bf16, 5 ms in fp32, 27 ms with the conversion), so ``kernels`` measures.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from graphcache_runtime.arena import Arena
+from graphcache_runtime.host.arena import Arena
+from graphcache_runtime.host.weight_gradients import WeightGradients
 from graphcache_runtime.routing import HostRows
-from graphcache_runtime.weight_gradients import WeightGradients
 
 
 @dataclass(frozen=True, slots=True)

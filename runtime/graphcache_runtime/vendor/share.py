@@ -9,7 +9,7 @@ from typing import Final
 
 from graphcache_client import BadArtifact, HeldLease, ServiceClient, Signer
 from graphcache_client.verify import check_file
-from graphcache_runtime.vendor_cache import PREFIX, BadVendorEntry, VendorEntry, entries, pack, unpack
+from graphcache_runtime.vendor.cache import PREFIX, BadVendorEntry, VendorEntry, entries, pack, unpack
 from graphcache_wire import Granted, Kind, Ready, ResolveRequest
 from graphcache_wire.graphs import GraphSummary
 

@@ -1,0 +1,1 @@
+"""The path of cold experts: computed by the host, in buffers that are kept."""

@@ -1,0 +1,1 @@
+"""Shares the cache folder of furiosa-torch itself through the service."""

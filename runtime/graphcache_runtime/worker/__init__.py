@@ -1,0 +1,1 @@
+"""The compile worker: claims from the service, runs compiles, publishes."""
