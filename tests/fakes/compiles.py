@@ -2,6 +2,7 @@
 
 import os
 import time
+from glob import glob
 from pathlib import Path
 from uuid import uuid4
 
@@ -27,6 +28,19 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def session_of(leader: int) -> list[int]:
+    """The living processes of the session that ``leader`` leads or led."""
+    found = (Path(entry).parent for entry in glob("/proc/[0-9]*/stat"))
+    return [int(process.name) for process in found if is_alive(int(process.name)) and _session(process) == leader]
+
+
+def _session(process: Path) -> int | None:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[3])
+    except FileNotFoundError:
+        return None
 
 
 def until(condition, what: str) -> None:

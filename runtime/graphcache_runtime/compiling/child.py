@@ -1,13 +1,12 @@
 """One compile in a process of its own: ``python -m graphcache_runtime.compiling.child SPEC``.
 
 Started by ``compiling.run``, which hands it a folder and reads its phases from a pipe. It writes ``result.json`` into the
-folder; where that is missing, the process died.
+folder; where that is missing, the process died. Its standard input is a pipe on which nothing is ever written: it ends
+when the starter does, however that dies.
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -21,21 +20,22 @@ from graphcache_wire.lease import Phase
 
 RESULT: Final = "result.json"
 WORK: Final = "work"
-PR_SET_PDEATHSIG: Final = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
+SHELL: Final = "/bin/sh"
+KILL_AT_END_OF_INPUT: Final = "read -r _; kill -KILL 0"
+"""Waits until standard input ends, then kills its own group. Not a thread of the compile: a compiler may keep the
+interpreter's lock for minutes, and what it started (g++) would outlive it. Not a fork of it: 1 MB instead of 20."""
 
 ReportPhase = Callable[[Phase, float | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class CompileSpec:
-    """What the child is told. ``weights``: a file of tensors gate_up and down, for baked mode. ``parent``: a pid."""
+    """What the child is told. ``weights``: a file of tensors gate_up and down, for baked mode."""
 
     toolchain: str
     key: GraphKey
     folder: Path
     events_descriptor: int
-    parent: int
     check_seed: int
     weights: Path | None = None
 
@@ -46,7 +46,6 @@ class CompileSpec:
                 "key": self.key.model_dump(mode="json"),
                 "folder": str(self.folder),
                 "events_descriptor": self.events_descriptor,
-                "parent": self.parent,
                 "check_seed": self.check_seed,
                 "weights": str(self.weights) if self.weights else None,
             }
@@ -60,7 +59,6 @@ class CompileSpec:
             key=GraphKey.model_validate(said["key"]),
             folder=Path(said["folder"]),
             events_descriptor=said["events_descriptor"],
-            parent=said["parent"],
             check_seed=said["check_seed"],
             weights=Path(said["weights"]) if said["weights"] else None,
         )
@@ -68,7 +66,8 @@ class CompileSpec:
 
 def main(spec_path: str) -> int:
     spec = CompileSpec.from_json(Path(spec_path).read_text())
-    _die_with(spec.parent)
+    os.set_inheritable(spec.events_descriptor, False)
+    _die_with_the_starter()
     with os.fdopen(spec.events_descriptor, "w", buffering=1) as events:
 
         def report(phase: Phase, progress: float | None) -> None:
@@ -143,11 +142,14 @@ def _failure_class(error: BaseException) -> FailureClass:
     return FailureClass.CRASHED
 
 
-def _die_with(parent: int) -> None:
-    """A compile whose worker was killed must not go on: nobody would read its result."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the process that started this compile is gone")
+def _die_with_the_starter() -> None:
+    """A compile whose worker was killed must not go on, nor what it started: nobody would read the result.
+
+    Ends with the session: whoever reaps this process kills what is left of it.
+    """
+    os.posix_spawn(SHELL, [SHELL, "-c", KILL_AT_END_OF_INPUT], os.environ)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
 
 
 if __name__ == "__main__":

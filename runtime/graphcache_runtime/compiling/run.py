@@ -1,8 +1,9 @@
 """Runs one compile in a child process: its phases, its limits, and the class of its death.
 
-The child is a fresh interpreter and leads a session of its own, so that it dies with all that it started. A compiler
-may start others (g++), so the memory limit watches the resident memory of the whole session: a limit set on the process
-(RLIMIT_AS, RLIMIT_DATA) would count reserved address space, of which a compiler's libraries take many gigabytes.
+The child is a fresh interpreter and leads a session of its own, so that it is killed with all that it started; the end
+of its standard input tells it that this process is gone. A compiler may start others (g++), so the memory limit watches
+the resident memory of the whole session: a limit set on the process (RLIMIT_AS, RLIMIT_DATA) would count reserved
+address space, of which a compiler's libraries take many gigabytes.
 """
 
 import json
@@ -118,7 +119,7 @@ class _Child:
     ) -> None:
         self._oom_kills_before = oom_kills()
         self._events, writer = os.pipe()
-        spec = CompileSpec(toolchain, key, folder, writer, os.getpid(), int(key.digest[:8], 16), weights)
+        spec = CompileSpec(toolchain, key, folder, writer, int(key.digest[:8], 16), weights)
         (folder / "spec.json").write_text(spec.to_json())
         try:
             with (folder / "log.txt").open("wb") as log:
@@ -137,7 +138,7 @@ class _Child:
             [sys.executable, "-P", "-m", "graphcache_runtime.compiling.child", str(folder / "spec.json")],
             cwd=folder,
             env=child_environment(os.environ, folder, limits.threads),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             pass_fds=(writer,),
@@ -163,6 +164,8 @@ class _Child:
         _, status, used = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         os.close(self._events)
+        if self._process.stdin:
+            self._process.stdin.close()
         # Not ru_maxrss: it begins with what this process held when it forked.
         self._usage = Usage(used.ru_utime + used.ru_stime, self._peak_memory_bytes)
 

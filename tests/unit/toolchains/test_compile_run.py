@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from fakes.compiles import environment, ignore, is_alive, pids_in, stub_key, until
+from fakes.compiles import environment, ignore, is_alive, pids_in, session_of, stub_key, until
 
 from graphcache_runtime.compiling.run import CompileDied, CompileLimits, compile_here, run_compile
 from graphcache_wire import FailureClass
@@ -88,7 +88,7 @@ def test_a_cancelled_compile_is_killed_with_all_that_it_started(tmp_path):
     until(lambda: not any(map(is_alive, pids_in(tmp_path / "pids"))), "the compile's processes are gone")
 
 
-def test_a_compile_dies_with_a_killed_parent(tmp_path):
+def test_after_its_parent_is_killed_nothing_of_a_compiles_session_lives(tmp_path):
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = [sys.argv[2]]\n"
         "from fakes.compiles import ignore, stub_key\n"
@@ -97,11 +97,11 @@ def test_a_compile_dies_with_a_killed_parent(tmp_path):
     )
     tests = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), tests], env=environment())
-    compiler, _ = pids = pids_in(tmp_path / "pids")
+    compiler, started = pids_in(tmp_path / "pids")
+    assert {compiler, started} < set(session_of(compiler))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    until(lambda: not is_alive(compiler), "the compile is gone")
-    os.kill(pids[1], signal.SIGKILL)
+    until(lambda: not session_of(compiler), "the compile and what it started are gone")
 
 
 def test_another_version_than_the_keys_is_never_compiled(tmp_path):
