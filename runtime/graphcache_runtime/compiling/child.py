@@ -1,8 +1,8 @@
 """One compile in a process of its own: ``python -m graphcache_runtime.compiling.child SPEC``.
 
-Started by ``compiling.run``, which hands it a folder and reads its phases from a pipe. It writes ``result.json`` into the
-folder; where that is missing, the process died. Its standard input is a pipe on which nothing is ever written: it ends
-when the starter does, however that dies.
+Started by ``compiling.run``, which hands it a folder and reads its phases from a pipe. It writes ``result.json`` into
+the folder; where that is missing, the process died. Its standard input is a pipe on which nothing is ever written: it
+ends when the starter does, however that dies.
 """
 
 import json
