@@ -24,13 +24,15 @@ MAX_OPTIONS: Final = 32
 
 DTYPES: Final = ("bf16", "fp32")
 MODES: Final = ("inputs", "baked")
+KEEPS: Final = ("gate_up",)
 
 
 class Kind(StrEnum):
     """What a graph computes. Legend: E hot experts, B rows of the bucket, H model size, F expert size.
 
     All kinds take ``x[E, B, H]``, ``gate_up[E, 2F, H]`` (gate first) and ``down[E, H, F]``; a backward takes
-    ``dy[E, B, H]`` behind them. See ``graphcache_runtime.experts`` for their definitions.
+    ``dy[E, B, H]`` behind them. With the option ``keep`` a forward also returns ``h[E, B, 2F]``, and a backward takes
+    it in the place of ``x``. See ``graphcache_runtime.experts`` for their definitions.
     """
 
     EXPERTS_FORWARD = "moe-experts-fwd"
@@ -60,9 +62,9 @@ OptionValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]{0,256}$", 
 class GraphKey(WireModel):
     """Names one compiled graph.
 
-    ``options`` is an open map of strings. Three are known to every toolchain and are filled in when left out, so that a
-    key has one form: ``dtype`` (bf16), ``mode`` (inputs), and, in baked mode only, ``weights``, the sha256 of the
-    weights that are constants of the graph.
+    ``options`` is an open map of strings. Four are known to every toolchain. Two are filled in when left out, so that a
+    key has one form: ``dtype`` (bf16) and ``mode`` (inputs). In baked mode only, ``weights`` is the sha256 of the
+    weights that are constants of the graph; in inputs mode only, ``keep`` is what forward hands to backward.
 
     Raises:
         pydantic.ValidationError: a field is missing, unknown, of the wrong type or out of range.
@@ -96,6 +98,8 @@ class GraphKey(WireModel):
             raise ValueError(f"dtype is one of {', '.join(DTYPES)}, not {whole['dtype']!r}")
         if whole["mode"] not in MODES:
             raise ValueError(f"mode is one of {', '.join(MODES)}, not {whole['mode']!r}")
+        if "keep" in whole and (whole["keep"] not in KEEPS or whole["mode"] == "baked"):
+            raise ValueError(f"keep is one of {', '.join(KEEPS)}, in inputs mode, or left out; not {whole['keep']!r}")
         if whole["mode"] == "baked" and not is_sha256(whole.get("weights", "")):
             raise ValueError("baked mode needs the option weights: the sha256 of the weights inside the graph")
         if whole["mode"] == "inputs" and "weights" in whole:
@@ -130,6 +134,11 @@ class GraphKey(WireModel):
         """The sha256 of the weights of a baked graph."""
         return self.options.get("weights")
 
+    @property
+    def keeps_gate_up(self) -> bool:
+        """Whether gate_up's product goes from forward to backward, instead of being computed twice."""
+        return self.options.get("keep") == "gate_up"
+
     def canonical(self) -> str:
         """The one text of this key: what is hashed, and what a person compares."""
         fields: dict[str, Any] = {"key_version": KEY_VERSION} | self.model_dump(mode="json")
@@ -151,4 +160,5 @@ class GraphKey(WireModel):
         if self.kind is Kind.VENDOR_ENTRY:
             return f"{self.kind} {(self.weights or '')[:16]}"
         baked = f" baked {self.weights[:8]}" if self.weights else ""
-        return f"{self.kind} E{self.e_hot} H{self.h} F{self.f} B{self.bucket} {self.dtype}{baked}"
+        kept = " keep" if self.keeps_gate_up else ""
+        return f"{self.kind} E{self.e_hot} H{self.h} F{self.f} B{self.bucket} {self.dtype}{baked}{kept}"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from graphcache_runtime.planning.costs import Costs
 
 _MODULE_OF = {
-    "Costs": "costs",
+    "Costs": "planning.costs",
     "GraphBackend": "backend",
     "GraphTable": "graph_table",
     "LADDERS": "ladder",

@@ -11,9 +11,10 @@ from weakref import WeakSet
 from torch import nn
 
 from graphcache_runtime.implementation import attach, detach
-from graphcache_runtime.layer import HotLayer, Shared
+from graphcache_runtime.layer import HotLayer
 from graphcache_runtime.planning.hotset import first_hot_set
 from graphcache_runtime.planning.manifest_plan import Training, without_repeats
+from graphcache_runtime.shared import Shared
 from graphcache_runtime.stats import summary
 from graphcache_runtime.weights.stamps import advance_epoch
 from graphcache_wire import GraphKey

@@ -74,6 +74,7 @@ def _planned(
         plan = layer.plans.recall(x_TH)
         if plan is not None:
             layer.stats.recomputed += 1
+            plan = layer.plan_again(plan, backward_kind(x_TH, gate_up, down))
             return plan, align(weights_TK, index_TK, plan)
     with torch.no_grad():
         if training:

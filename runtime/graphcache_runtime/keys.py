@@ -17,8 +17,11 @@ class ExpertKeys:
     f: int
     dtype: torch.dtype
 
-    def key(self, kind: Kind, slots: int, bucket: int) -> GraphKey:
-        """The graph of ``kind`` for ``slots`` hot experts and ``bucket`` rows each."""
+    def key(self, kind: Kind, slots: int, bucket: int, *, keep: bool = False) -> GraphKey:
+        """The graph of ``kind`` for ``slots`` hot experts and ``bucket`` rows each.
+
+        ``keep``: gate_up's product goes from forward to backward.
+        """
         return GraphKey(
             kind=kind,
             e_hot=slots,
@@ -26,5 +29,5 @@ class ExpertKeys:
             f=self.f,
             bucket=bucket,
             toolchain=self.toolchain,
-            options={"dtype": dtype_name(self.dtype)},
+            options={"dtype": dtype_name(self.dtype)} | ({"keep": "gate_up"} if keep else {}),
         )

@@ -11,41 +11,38 @@ import torch
 from torch import Tensor
 
 from graphcache_runtime import packing
-from graphcache_runtime.calls import Choice, Chooser
-from graphcache_runtime.graph_table import GraphTable
-from graphcache_runtime.host.arena import Arena
+from graphcache_runtime.calls import Choice, Policy
+from graphcache_runtime.device_calls import DeviceCalls
 from graphcache_runtime.host.experts import HostKernel
 from graphcache_runtime.host.kernels import choose
 from graphcache_runtime.host.weight_gradients import WeightGradients
 from graphcache_runtime.keys import ExpertKeys
-from graphcache_runtime.planning.hotset import Replanning, RouterCounts, replanned
+from graphcache_runtime.planning.hotset import RouterCounts, replanned
 from graphcache_runtime.planning.manifest_plan import Training, planned_keys
 from graphcache_runtime.recompute import PlanMemory
-from graphcache_runtime.routing import DeviceCall, PackedRows, Plan, Routing, check_expert_ids, make_plan, slot_rows
+from graphcache_runtime.routing import DeviceCall, Plan, Routing, check_expert_ids, make_plan, slot_rows
+from graphcache_runtime.shared import Shared
 from graphcache_runtime.stats import LayerStats
-from graphcache_runtime.weights.residency import UPLOAD_TIMEOUT_S, Residency, wanted
-from graphcache_runtime.weights.uploader import StackBuffers, Uploader
+from graphcache_runtime.weights.residency import Residency, wanted
+from graphcache_runtime.weights.uploader import StackBuffers
 from graphcache_wire import GraphKey, Kind
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What all layers of a model share."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """gate_up's products, for backward: the host's rows, and ``h[slots, bucket, 2F]`` of each device call, on its
+    device; without the latter the backward graph computes them again."""
 
-    graphs: GraphTable
-    chooser: Chooser
-    uploader: Uploader
-    arena: Arena
-    upload_timeout_s: float = UPLOAD_TIMEOUT_S
-    replanning: Replanning | None = None
+    h_C2F: Tensor
+    of_calls: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a forward computed: ``y_AH``, a row an assignment, and the host kernel's ``h_C2F``."""
+    """What a forward computed: ``y_AH``, a row an assignment, and what backward needs of it."""
 
     y_AH: Tensor
-    h_C2F: Tensor
+    kept: Kept
 
 
 class HotLayer:
@@ -59,6 +56,7 @@ class HotLayer:
         self.hot = tuple(hot)
         self.stats = LayerStats()
         self.residency = Residency(name, shared.uploader, shared.upload_timeout_s)
+        self.calls = DeviceCalls(name, keys, shared, self.residency, self.stats)
         self.plans = PlanMemory()
         self.counts = RouterCounts(experts)
         self._kernel: HostKernel | None = None
@@ -79,7 +77,7 @@ class HotLayer:
         routing = Routing(index_TK, self.experts)
         rows = slot_rows(routing, self.hot)
         choice = self._choose(rows, backward)
-        if choice.calls and self._stack(choice.calls[0], gate_up, down) is None:
+        if choice.calls and self._stack(choice.calls[0], backward, gate_up, down) is None:
             choice = Choice((), "host", "upload late")
         plan = make_plan(routing, self.hot, choice.calls, choice.way)
         self._count(plan, rows, routing, choice.lacking)
@@ -90,23 +88,40 @@ class HotLayer:
         if self._device is not None:
             self.residency.prefetch(wanted(self.hot, gate_up, down, self._device))
 
-    def _choose(self, slot_rows: Sequence[int], backward: Kind | None) -> Choice:
-        kinds = [Kind.EXPERTS_FORWARD] if backward is None else [Kind.EXPERTS_FORWARD, backward]
-        graphs = self.shared.graphs
+    def plan_again(self, plan: Plan, backward: Kind | None) -> Plan:
+        """``plan`` for a forward that is run again; all on the host where a graph that it needs now is not ready.
 
+        Reentrant checkpointing plans without a backward, so nobody has asked for the backward's graphs before.
+        """
+        sizes = {(rows.call.slots, rows.call.bucket) for rows in plan.packed}
+        if self.shared.chooser.policy is Policy.WAIT or all(self._ask(backward, *size) for size in sizes):
+            return plan
+        self.stats.not_ready["a graph of the recomputation not ready"] += 1
+        return make_plan(Routing(plan.index_TK, self.experts), plan.hot, (), "host")
+
+    def _choose(self, slot_rows: Sequence[int], backward: Kind | None) -> Choice:
         def ask(slots: int, bucket: int) -> bool:
-            found = [graphs.try_get(self.keys.key(kind, slots, bucket)) for kind in kinds]
-            return all(graph is not None for graph in found)
+            return self._ask(backward, slots, bucket)
 
         def is_there(slots: int, bucket: int) -> bool:
-            return all(graphs.is_loaded(self.keys.key(kind, slots, bucket)) for kind in kinds)
+            return all(map(self.shared.graphs.is_loaded, self._keys(backward, slots, bucket)))
 
         return self.shared.chooser.choose(slot_rows, ask, is_there)
 
-    def _stack(self, call: DeviceCall, gate_up: Tensor, down: Tensor) -> StackBuffers | None:
+    def _ask(self, backward: Kind | None, slots: int, bucket: int) -> bool:
+        found = [self.shared.graphs.try_get(key) for key in self._keys(backward, slots, bucket)]
+        return all(graph is not None for graph in found)
+
+    def _keys(self, backward: Kind | None, slots: int, bucket: int) -> list[GraphKey]:
+        """The graphs of a forward, and of the backward behind it."""
+        if backward is None:
+            return [self.keys.key(Kind.EXPERTS_FORWARD, slots, bucket)]
+        kinds = (Kind.EXPERTS_FORWARD, backward)
+        return [self.keys.key(kind, slots, bucket, keep=self.shared.keep) for kind in kinds]
+
+    def _stack(self, call: DeviceCall, backward: Kind | None, gate_up: Tensor, down: Tensor) -> StackBuffers | None:
         if self._device is None:
-            key = self.keys.key(Kind.EXPERTS_FORWARD, call.slots, call.bucket)
-            self._device = self.shared.graphs.get(key).device
+            self._device = self.shared.graphs.get(self._keys(backward, call.slots, call.bucket)[0]).device
         return self.residency.ensure(wanted(self.hot, gate_up, down, self._device))
 
     def observe(self, index_TK: Tensor, gate_up: Tensor, down: Tensor) -> None:
@@ -137,12 +152,14 @@ class HotLayer:
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def forward(self, x_TH: Tensor, plan: Plan, gate_up: Tensor, down: Tensor) -> Rows:
-        """Every assignment's row, ``y_AH`` in the weights' dtype, not yet weighed."""
+    def forward(self, x_TH: Tensor, plan: Plan, gate_up: Tensor, down: Tensor, *, backward: Kind | None) -> Rows:
+        """Every assignment's row, ``y_AH`` in the weights' dtype, not yet weighed. ``backward`` as in ``plan``."""
         self.stats.forwards += 1
         y_AH = torch.empty(plan.tokens * plan.top_k, x_TH.shape[1], dtype=gate_up.dtype)
+        of_calls: tuple[Tensor, ...] = ()
         if plan.packed:
-            self._device_forward(x_TH, plan, gate_up, down, y_AH)
+            keep = self.shared.keep and backward is not None
+            of_calls = self.calls.forward(x_TH, plan, gate_up, down, y_AH, keep=keep)
         h_C2F = torch.empty(0)
         if plan.host.rows:
             kernel = self._host_kernel(gate_up, down)
@@ -150,14 +167,14 @@ class HotLayer:
             ran = kernel.forward(x_CH, plan.host, gate_up.detach(), down.detach())
             y_AH.index_copy_(0, plan.host.assignment_C, ran.y_CH.to(y_AH.dtype))
             h_C2F = ran.h_C2F
-        return Rows(y_AH, h_C2F)
+        return Rows(y_AH, Kept(h_C2F, of_calls))
 
     def backward(
         self,
         x_TH: Tensor,
         weights_TK: Tensor,
         dout_TH: Tensor,
-        h_C2F: Tensor,
+        kept: Kept,
         plan: Plan,
         gate_up: Tensor,
         down: Tensor,
@@ -168,51 +185,11 @@ class HotLayer:
         grads = WeightGradients(gate_up, down) if kind is Kind.EXPERTS_BACKWARD_FULL else None
         dx_AH = self.shared.arena.take("dx rows", (plan.tokens * plan.top_k, x_TH.shape[1]), gate_up.dtype)
         if plan.packed:
-            self._device_backward(x_TH, weights_TK, dout_TH, plan, gate_up, down, kind, dx_AH, grads)
+            self.calls.backward(x_TH, weights_TK, dout_TH, kept.of_calls, plan, gate_up, down, kind, dx_AH, grads)
         if plan.host.rows:
-            dx_CH = self._host_backward(x_TH, weights_TK, dout_TH, h_C2F, plan, gate_up, down, grads)
+            dx_CH = self._host_backward(x_TH, weights_TK, dout_TH, kept.h_C2F, plan, gate_up, down, grads)
             dx_AH.index_copy_(0, plan.host.assignment_C, dx_CH.to(dx_AH.dtype))
         return packing.sum_of_experts(dx_AH, None, plan.tokens, self.shared.arena), grads
-
-    def _device_forward(self, x_TH: Tensor, plan: Plan, gate_up: Tensor, down: Tensor, y_AH: Tensor) -> None:
-        rows = packing.with_zero_row(x_TH, gate_up.dtype, self.shared.arena, "x")
-        for packed in plan.packed:
-            call = packed.call
-            graph = self.shared.graphs.get(self.keys.key(Kind.EXPERTS_FORWARD, call.slots, call.bucket))
-            stack = self._must_stack(plan, gate_up, down, graph.device)
-            x = packing.pack(rows, packed, self.shared.arena, "x packed")
-            (y,) = graph(x.to(graph.device), *_slots(stack, call.first_slot, call.slots))
-            packing.unpack(y.to("cpu"), packed, y_AH)
-            self.stats.forward_calls += 1
-            self.stats.padded_rows += call.slots * call.bucket
-
-    def _device_backward(
-        self,
-        x_TH: Tensor,
-        weights_TK: Tensor,
-        dout_TH: Tensor,
-        plan: Plan,
-        gate_up: Tensor,
-        down: Tensor,
-        kind: Kind,
-        dx_AH: Tensor,
-        grads: WeightGradients | None,
-    ) -> None:
-        arena = self.shared.arena
-        x_rows = packing.with_zero_row(x_TH, gate_up.dtype, arena, "x")
-        dout_rows = packing.with_zero_row(dout_TH, gate_up.dtype, arena, "dout")
-        for packed in plan.packed:
-            call = packed.call
-            graph = self.shared.graphs.get(self.keys.key(kind, call.slots, call.bucket))
-            stack = self._must_stack(plan, gate_up, down, graph.device)
-            x = packing.pack(x_rows, packed, arena, "x packed")
-            dy = packing.pack(dout_rows, packed, arena, "dy packed")
-            packing.weigh(dy, packed, weights_TK.flatten())
-            outputs = graph(x.to(graph.device), *_slots(stack, call.first_slot, call.slots), dy.to(graph.device))
-            packing.unpack(outputs[0].to("cpu"), packed, dx_AH)
-            if grads is not None:
-                _add_slots(grads, plan, packed, outputs[1].to("cpu"), outputs[2].to("cpu"))
-            self.stats.backward_calls += 1
 
     def _host_backward(
         self,
@@ -232,15 +209,6 @@ class HotLayer:
         x_CH = x_TH[host.token_C].to(dtype)
         return kernel.backward(x_CH, h_C2F, dy_CH, host, gate_up.detach(), down.detach(), grads)
 
-    def _must_stack(self, plan: Plan, gate_up: Tensor, down: Tensor, device: torch.device) -> StackBuffers:
-        stack = self.residency.ensure(wanted(plan.hot, gate_up, down, device))
-        if stack is None:
-            raise TimeoutError(
-                f"{self.name}: the weights of {len(plan.hot)} hot experts did not reach {device} within "
-                f"{self.shared.upload_timeout_s} s, and this call was planned for them; check the device"
-            )
-        return stack
-
     def _host_kernel(self, gate_up: Tensor, down: Tensor) -> HostKernel:
         if self._kernel is None:
             self._kernel = choose(gate_up, down, self.shared.arena)
@@ -249,14 +217,4 @@ class HotLayer:
     def planned_keys(self, tokens: int, training: Training | None) -> list[GraphKey]:
         """Every key that calls of up to ``tokens`` tokens can ask for."""
         chooser = self.shared.chooser
-        return planned_keys(self.keys, len(self.hot), chooser.ladder, tokens, training, chooser.tiers)
-
-
-def _slots(stack: StackBuffers, first: int, slots: int) -> tuple[Tensor, Tensor]:
-    return stack.gate_up[first : first + slots], stack.down[first : first + slots]
-
-
-def _add_slots(grads: WeightGradients, plan: Plan, packed: PackedRows, dgate_up: Tensor, ddown: Tensor) -> None:
-    call = packed.call
-    for slot in torch.unique(torch.div(packed.place_P, call.bucket, rounding_mode="floor")).tolist():
-        grads.add(plan.hot[call.first_slot + slot], dgate_up[slot], ddown[slot])
+        return planned_keys(self.keys, len(self.hot), chooser.ladder, tokens, training, chooser.tiers, self.shared.keep)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import nn
 
@@ -15,17 +15,20 @@ from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.implementation import register
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
-from graphcache_runtime.layer import HotLayer, Shared
+from graphcache_runtime.layer import HotLayer
 from graphcache_runtime.layouts import Shapes, experts_modules, shapes_of
 from graphcache_runtime.planning.costs import Costs, rngd_costs
 from graphcache_runtime.planning.hotset import Replanning
 from graphcache_runtime.planning.manifest_plan import Training
+from graphcache_runtime.shared import Shared
 from graphcache_runtime.toolchains.base import Toolchain
 from graphcache_runtime.weights.residency import UPLOAD_TIMEOUT_S
 from graphcache_runtime.weights.stamps import watch_optimizers
 from graphcache_runtime.weights.uploader import Uploader
 
-__all__ = ["Hot", "MoeHandle", "enable"]
+__all__ = ["Backward", "Hot", "MoeHandle", "enable"]
+
+Backward = Literal["recompute", "keep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def enable(
     policy: Policy | str = Policy.READY_BUCKETS,
     overflow: Overflow | str = Overflow.BUCKET,
     costs: Costs | None = None,
+    backward: Backward = "recompute",
     replan_every: int = 0,
     strict_tokens: int | None = None,
     upload_timeout_s: float = UPLOAD_TIMEOUT_S,
@@ -87,6 +91,8 @@ def enable(
         policy: what to do while a graph is not ready.
         overflow: which calls to make for rows of very different numbers.
         costs: what device and host cost; an RNGD's and its host's otherwise.
+        backward: ``recompute``: the backward graph computes gate_up's product again, and nothing is kept on the device;
+            or ``keep``: forward keeps it there, 2F values for each row of the buckets.
         replan_every: training forwards of a layer between two looks at its hot set; 0 keeps hot sets as they are.
         strict_tokens: make any graph an error that steps of so many tokens cannot need.
         upload_timeout_s: the longest a forward waits for an upload before it runs on the host.
@@ -107,7 +113,13 @@ def enable(
     if chooser.overflow is Overflow.COST:
         chooser = replace(chooser, tiers=tuple(groups for groups in TIERS if slots % groups == 0))
     shared = Shared(
-        _table(graphs, toolchain), chooser, Uploader(), Arena(), upload_timeout_s, Replanning(replan_every, costs)
+        _table(graphs, toolchain),
+        chooser,
+        Uploader(),
+        Arena(),
+        upload_timeout_s,
+        Replanning(replan_every, costs),
+        keep=_keeps(backward),
     )
     version = toolchain_version if toolchain_version is not None else _version(toolchain)
     layers = {}
@@ -119,6 +131,12 @@ def enable(
     handle = MoeHandle(layers, dict(modules), shared, training, owns_graphs=not isinstance(graphs, GraphTable))
     handle.restrict(strict_tokens)
     return handle
+
+
+def _keeps(backward: Backward) -> bool:
+    if backward not in get_args(Backward):
+        raise ValueError(f"backward is one of {', '.join(get_args(Backward))}, not {backward!r}")
+    return backward == "keep"
 
 
 def _table(graphs: GraphTable | LoadGraph | GraphCache, toolchain: Toolchain | None) -> GraphTable:

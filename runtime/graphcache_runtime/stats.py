@@ -23,6 +23,8 @@ class LayerStats:
     """Rows of hot experts that the host ran, because their bucket was full or their graph not ready."""
     padded_rows: int = 0
     """Rows that device calls computed, padding included."""
+    kept_bytes: int = 0
+    """The most that one forward kept on the device for its backward: gate_up's outputs, where they are kept."""
     ways: Counter[str] = field(default_factory=Counter)
     """How the calls were chosen, by name."""
     not_ready: Counter[str] = field(default_factory=Counter)
@@ -62,6 +64,7 @@ def summary(layers: Iterable[LayerStats], uploads: UploadCounts) -> dict[str, An
         "host_rows": total("host_rows"),
         "overflow_rows": total("overflow_rows"),
         "padded_rows": total("padded_rows"),
+        "kept_bytes": total("kept_bytes"),
         "padding_ratio": total("padded_rows") / hot_rows if hot_rows else 0.0,
         "coverage": hot_rows / rows if rows else 0.0,
         "host_share": total("host_rows") / rows if rows else 0.0,

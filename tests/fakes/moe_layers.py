@@ -13,14 +13,21 @@ from graphcache_runtime.graph_table import GraphTable
 from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
-from graphcache_runtime.layer import HotLayer, Shared
+from graphcache_runtime.layer import HotLayer
+from graphcache_runtime.shared import Shared
 from graphcache_runtime.weights.uploader import Uploader
 
 
 def layer_for(
-    p: Problem, hot: Sequence[int], *, graphs: Any = None, ladder: Ladder = LADDERS["packed"], **shared: Any
+    p: Problem,
+    hot: Sequence[int],
+    *,
+    graphs: Any = None,
+    version: str = VERSION,
+    ladder: Ladder = LADDERS["packed"],
+    **shared: Any,
 ) -> HotLayer:
-    """A layer of the problem's shapes. ``graphs``: a loader or a table; eager graphs otherwise."""
+    """A layer of the problem's shapes. ``graphs``: a loader or a table of ``version``; eager graphs otherwise."""
     own = {name: shared.pop(name) for name in ("policy", "overflow", "costs", "tiers") if name in shared}
     chooser = Chooser(ladder, **own)
     graphs = TorchGraphs() if graphs is None else graphs
@@ -30,7 +37,7 @@ def layer_for(
     return HotLayer(
         "layers.0.mlp.experts",
         experts,
-        ExpertKeys(VERSION, h, f, p.down.dtype),
+        ExpertKeys(version, h, f, p.down.dtype),
         hot,
         Shared(table, chooser, **settings),
     )

@@ -23,18 +23,28 @@ def kinds_for(training: Training | None) -> list[Kind]:
 
 
 def planned_keys(
-    keys: ExpertKeys, slots: int, ladder: Ladder, tokens: int, training: Training | None, tiers: Sequence[int] = ()
+    keys: ExpertKeys,
+    slots: int,
+    ladder: Ladder,
+    tokens: int,
+    training: Training | None,
+    tiers: Sequence[int] = (),
+    keep: bool = False,
 ) -> list[GraphKey]:
     """Every key that calls of 1 to ``tokens`` tokens can ask for, the smallest bucket first.
 
-    An expert gets at most one row a token, so no call needs a bucket above the one that holds ``tokens``.
+    An expert gets at most one row a token, so no call needs a bucket above the one that holds ``tokens``. Where
+    gate_up's product is kept, evaluation still needs the forward that keeps nothing.
     """
     sizes = [slots, *(slots // groups for groups in tiers if slots % groups == 0)]
+    kinds = [(kind, False) for kind in kinds_for(training)]
+    if keep and training is not None:
+        kinds = [*((kind, True) for kind in kinds_for(training)), (Kind.EXPERTS_FORWARD, False)]
     return [
-        keys.key(kind, size, bucket)
+        keys.key(kind, size, bucket, keep=kept)
         for bucket in ladder.up_to(tokens).rungs
         for size in sizes
-        for kind in kinds_for(training)
+        for kind, kept in kinds
     ]
 
 

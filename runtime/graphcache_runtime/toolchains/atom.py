@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from graphcache_runtime.experts import graph_definition
+from graphcache_runtime.experts import GRAPH_OPTIONS, graph_definition
 from graphcache_runtime.toolchains.base import (
     CompiledGraph,
     CompileRejected,
@@ -29,7 +29,6 @@ from graphcache_wire import GraphKey
 
 PACKAGE: Final = "rebel-compiler"
 NOT_INSTALLED: Final = f"{PACKAGE} is not installed: Rebellions gives it to its customers; see their documentation"
-KNOWN_OPTIONS: Final = frozenset({"dtype", "mode", "weights"})
 
 
 class AtomGraph:
@@ -71,7 +70,7 @@ class AtomToolchain:
     def compile(
         self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
     ) -> CompiledGraph:
-        if unknown := sorted(key.options.keys() - KNOWN_OPTIONS):
+        if unknown := sorted(key.options.keys() - GRAPH_OPTIONS):
             raise CompileRejected(f"atom has no option {', '.join(unknown)}")
         rebel = _rebel()
         definition = graph_definition(key, *((weights.gate_up, weights.down) if weights else ()))

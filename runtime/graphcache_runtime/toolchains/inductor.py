@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 
-from graphcache_runtime.experts import graph_definition
+from graphcache_runtime.experts import GRAPH_OPTIONS, graph_definition
 from graphcache_runtime.toolchains.base import (
     CompiledGraph,
     CompileRejected,
@@ -39,8 +39,6 @@ share one graph. The matrix products are library calls, which choose AVX-512 or 
 
 REVISION: Final = 4
 """Of the settings and the lowering in this file. Raise it with every change that gives other bytes for the same key."""
-
-KNOWN_OPTIONS: Final = frozenset({"dtype", "mode", "weights"})
 
 SETTINGS: Final[dict[str, Any]] = {
     "cpp.march": CPU_LEVEL,
@@ -131,7 +129,7 @@ class InductorToolchain:
     def compile(
         self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
     ) -> CompiledGraph:
-        if unknown := sorted(key.options.keys() - KNOWN_OPTIONS):
+        if unknown := sorted(key.options.keys() - GRAPH_OPTIONS):
             raise CompileRejected(f"inductor has no option {', '.join(unknown)}")
         if reasons := self.missing():
             raise ToolchainUnavailable(f"inductor: {'; '.join(reasons)}")

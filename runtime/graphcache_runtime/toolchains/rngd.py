@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from graphcache_runtime.experts import graph_definition
+from graphcache_runtime.experts import GRAPH_OPTIONS, graph_definition
 from graphcache_runtime.toolchains import rngd_vendor as vendor
 from graphcache_runtime.toolchains.base import (
     CompiledGraph,
@@ -35,7 +35,6 @@ from graphcache_wire.lease import Phase
 
 logger = logging.getLogger(__name__)
 
-GRAPH_OPTIONS: Final = frozenset({"dtype", "mode", "weights"})
 RUNNABLE: Final = "runnable"
 LOWERED: Final = "lowered"
 WEIGHTS: Final = ("gate_up", "down")

@@ -57,6 +57,30 @@ def test_the_manifest_of_a_model_names_each_graph_once() -> None:
     ]
 
 
+def test_keeping_gate_ups_product_plans_a_forward_for_evaluation_too() -> None:
+    model = frozen()
+    want = step(model)
+    handle = on_graphs(model, e_hot=3, backward="keep", strict_tokens=48)
+    torch.testing.assert_close(step(model), want, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        model(token_ids(24))
+    assert handle.stats()["kept_bytes"] > 0
+    kinds = [(key.kind.value, key.keeps_gate_up) for key in handle.manifest(8)]
+    assert kinds == [("moe-experts-fwd", True), ("moe-experts-bwd-lora", True), ("moe-experts-fwd", False)]
+    assert {(key.kind.value, key.keeps_gate_up) for key in handle.keys_used()} == set(kinds)
+
+
+def test_a_backward_that_is_none_of_the_two_is_refused() -> None:
+    with pytest.raises(ValueError, match="backward is one of recompute, keep, not 'cache'"):
+        on_graphs(frozen(), backward="cache")
+
+
+def test_every_public_name_is_there() -> None:
+    import graphcache_runtime
+
+    assert [name for name in graphcache_runtime.__all__ if getattr(graphcache_runtime, name) is None] == []
+
+
 def test_without_any_graph_training_goes_on_and_gets_faster_as_graphs_arrive() -> None:
     model, graphs, there = frozen(), TorchGraphs(), set[int]()
     want = step(model)

@@ -3,11 +3,9 @@
 from dataclasses import fields
 from pathlib import Path
 
-import torch
 from fakes.dense_reference import error, problem, reference
 from fakes.moe_layers import layer_for, run
 
-from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.toolchains.base import LoadedGraph
 from graphcache_runtime.toolchains.inductor import InductorToolchain
 from graphcache_wire import GraphKey
@@ -22,8 +20,7 @@ def test_a_step_on_compiled_graphs_agrees_with_the_oracle(tmp_path: Path) -> Non
         return toolchain.load(toolchain.compile(key, folder, lambda phase, progress: None).path, key)
 
     p = problem(12, h=16, f=8)
-    layer = layer_for(p, (0, 1, 2), graphs=load)
-    layer.keys = ExpertKeys(toolchain.version(), 16, 8, torch.float32)
+    layer = layer_for(p, (0, 1, 2), graphs=load, version=toolchain.version())
     got, want = run(layer, p), reference(p)
     assert layer.stats.forward_calls == layer.stats.backward_calls == 1
     for field in fields(want):

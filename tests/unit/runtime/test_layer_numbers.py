@@ -157,3 +157,20 @@ def test_a_wrong_expert_id_names_layer_and_value() -> None:
     p = problem(4)
     with pytest.raises(ValueError, match=r"layers\.0\.mlp\.experts: the router chose expert -1"):
         run(layer_for(p, (0,)), replace(p, index_TK=torch.full_like(p.index_TK, -1)))
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["lora", "full"])
+def test_keeping_gate_ups_product_gives_the_same_bits_as_computing_it_again(full: bool) -> None:
+    p, graphs = problem(37), TorchGraphs()
+    kept = run(layer_for(p, (6, 1, 3), graphs=graphs, keep=True), p, full=full)
+    again = run(layer_for(p, (6, 1, 3)), p, full=full)
+    assert all(torch.equal(getattr(kept, f.name), getattr(again, f.name)) for f in fields(kept))
+    assert [key.keeps_gate_up for key in graphs.loads] == [True, True]
+
+
+def test_chunks_keep_a_product_each_and_the_statistics_count_their_bytes() -> None:
+    p = problem(90, experts=3, f=24)
+    assert_like_oracle(p, (0, 2), ladder=Ladder((8, 16)), keep=True)
+    layer = layer_for(p, (0, 2), ladder=Ladder((16,)), keep=True)
+    run(layer, p)
+    assert layer.stats.kept_bytes == layer.stats.padded_rows * 2 * 24 * 4 > 0

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from graphcache_runtime import UnsupportedExperts, enable, moe_stats
+from graphcache_runtime.graph_table import GraphTable
 from graphcache_runtime.handle import MoeHandle
 
 IDS = token_ids(24)
@@ -86,6 +87,7 @@ def test_the_statistics_have_these_names() -> None:
         "host_rows",
         "overflow_rows",
         "padded_rows",
+        "kept_bytes",
         "padding_ratio",
         "coverage",
         "host_share",
@@ -149,15 +151,32 @@ def test_a_hot_set_with_an_expert_that_is_not_there_is_refused() -> None:
         on_graphs(model, hot_sets={0: [0, 8]})
 
 
+@pytest.mark.parametrize("backward", ["recompute", "keep"])
 @pytest.mark.parametrize("use_reentrant", [False, True], ids=["non-reentrant", "reentrant"])
-def test_activation_checkpointing_agrees_with_eager_and_reuses_each_plan(use_reentrant: bool) -> None:
+def test_activation_checkpointing_agrees_with_eager_and_reuses_each_plan(use_reentrant: bool, backward: str) -> None:
     model: Any = tiny("qwen3-moe").train()
     want = losses_and_gradients(model)
-    handle = on_graphs(model, training="full")
+    handle = on_graphs(model, training="full", backward=backward)
     model.activation_checkpointing_enable({"use_reentrant": use_reentrant})
     model.enable_input_require_grads()
     assert_close(losses_and_gradients(model), want, 1e-4)
     assert handle.stats()["recomputed"] == 2
+
+
+def test_a_recomputation_never_waits_for_a_graph_that_nobody_asked_for_before() -> None:
+    model: Any = tiny("qwen3-moe").train()
+    want = losses_and_gradients(model)
+    graphs = TorchGraphs()
+    table = GraphTable(graphs, try_load=lambda key: graphs(key) if "fwd" in key.kind else None, poll_s=3600)
+    handle = on_graphs(model, graphs=table, training="full", policy="ready-buckets")
+    model.activation_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    losses_and_gradients(model)
+    table.poll()
+    assert_close(losses_and_gradients(model), want, 1e-4)
+    assert handle.stats()["forward_calls"] > 0
+    assert handle.stats()["backward_calls"] == 0
+    assert handle.stats()["not_ready"]["a graph of the recomputation not ready"] > 0
 
 
 def test_a_router_that_chooses_otherwise_in_the_recomputation_changes_nothing() -> None:
