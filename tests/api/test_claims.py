@@ -4,8 +4,13 @@ import asyncio
 
 from fakes.replica import NODE, OTHER, WORKER, Replica, key
 
+from graphcache_service.core.callers import OPEN_CALLER
+from graphcache_service.core.claim import claim
+from graphcache_service.core.waiters import QUEUE
 from graphcache_service.db import clock
+from graphcache_wire import ClaimRequest
 
+CLAIM = ClaimRequest(owner=WORKER, holder="worker-c", toolchains=["stub-1.0"], wait_s=30.0)
 BAKED = {"mode": "baked", "weights": "0" * 64}
 
 
@@ -68,6 +73,30 @@ async def test_waiting_worker_wakes_when_something_is_queued(service: Replica) -
     lease = await waiting
     assert lease is not None
     assert lease["owner"] == WORKER
+
+
+async def test_a_worker_that_went_away_is_granted_nothing(service: Replica) -> None:
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    held = asyncio.create_task(claim(service.services, OPEN_CALLER, CLAIM, gone))
+    await service.until_held(1)
+    gone.set_result(None)
+    assert (await held).lease is None
+    await service.resolve(key())
+    assert await service.claim() is not None
+
+
+async def test_a_lease_for_a_worker_that_left_meanwhile_is_given_back(service: Replica) -> None:
+    await service.resolve(key())
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    with service.services.waiters.sit(QUEUE) as topic:
+        async with topic.lock:
+            held = asyncio.create_task(claim(service.services, OPEN_CALLER, CLAIM, gone))
+            await service.until_held(2)
+            gone.set_result(None)
+        assert (await held).lease is None
+    lease = await service.claim()
+    assert lease is not None
+    assert (lease["generation"], lease["attempt"]) == (2, 1)
 
 
 async def test_claim_takes_over_an_expired_lease(service: Replica) -> None:
