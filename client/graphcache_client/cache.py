@@ -168,8 +168,12 @@ class GraphCache:
 
     def _remembered(self, key: GraphKey) -> CachedGraph | None:
         found = self._memory.get(key.digest)
-        if found is not None:
-            self.count_memory_hit(key)
+        if found is None:
+            return None
+        if not self.store.still_holds(found.artifact):
+            self._memory.pop(key.digest, None)
+            return None
+        self.count_memory_hit(key)
         return found
 
     def _on_disk(self, key: GraphKey, started: float) -> CachedGraph | None:
@@ -300,7 +304,7 @@ class GraphCache:
 
     def _broken(self, reason: str) -> None:
         self._count("broken")
-        logger.warning("a broken entry of the local cache was removed: %s", reason)
+        logger.warning("an entry of the local cache cannot be used: %s", reason)
 
     def _count(self, name: str) -> None:
         with self._lock:

@@ -76,7 +76,10 @@ class DiskStore:
         trusted_keys: Iterable[str] | None,
         on_broken: Callable[[str], None] = lambda reason: None,
     ) -> tuple[Path, Artifact] | None:
-        """The checked bytes and artifact of a key, or None. A broken entry is removed and its reason told."""
+        """The checked bytes and artifact of a key, or None. A broken entry is removed and its reason told.
+
+        What cannot be read now (no descriptor left, say) is a miss with a reason too, but stays: it may be good.
+        """
         entry = self._entry(key_digest)
         try:
             artifact = Artifact.model_validate_json(entry.read_bytes())
@@ -87,11 +90,21 @@ class DiskStore:
             os.utime(path)
         except FileNotFoundError:
             return None
-        except (BadArtifact, ValidationError, OSError) as error:
-            on_broken(str(error))
+        except OSError as error:
+            on_broken(f"{error}; it is left in place")
+            return None
+        except (BadArtifact, ValidationError) as error:
+            on_broken(f"{error}; it is removed")
             self.forget(key_digest)
             return None
         return path, artifact
+
+    def still_holds(self, artifact: Artifact) -> bool:
+        """Whether bytes that were checked before are still here: another process may have pruned or dropped them."""
+        try:
+            return self.blob_path(artifact.blob).stat().st_size == artifact.size_bytes
+        except OSError:
+            return False
 
     def write(self, artifact: Artifact, temporary: Path) -> Path:
         """Take a checked file (made by ``temporary_file``) in as the bytes of an artifact. Whole or not at all.

@@ -1,6 +1,5 @@
 """ServiceClient: every call of the API, typed; outages and refusals as errors of their own."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,17 +10,16 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from graphcache_client.breaker import CircuitBreaker
-from graphcache_client.errors import LeaseLost, RequestRefused, ServiceUnavailable
+from graphcache_client.downloads import fetch_rest
+from graphcache_client.errors import ServiceUnavailable
 from graphcache_client.identity import default_holder, new_owner
+from graphcache_client.sending import CONNECT_S, Sending, timeout
 from graphcache_client.uploads import upload_file
-from graphcache_client.verify import READ_BYTES
 from graphcache_wire import (
     ClaimRequest,
     ClaimResponse,
     CompleteRequest,
     CompleteResponse,
-    ErrorBody,
-    ErrorCode,
     FailRequest,
     FailResponse,
     GraphKey,
@@ -42,17 +40,13 @@ from graphcache_wire import (
 from graphcache_wire.graphs import ExplainRequest, Explanation, GraphDetail, GraphPage, ReportRequest, ReportResponse
 from graphcache_wire.stats import UsageResponse
 
-CONNECT_S = 5.0
 ANSWER_S = 20.0
 """How long an answer may take beyond the time that the request asked to be held."""
 STALL_S = 60.0
 """How long a transfer may stand still."""
-TRIES = 3
-FIRST_PAUSE_S = 0.25
 
 Answer = TypeVar("Answer")
 _OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
-_BUSY = frozenset({429, 502, 503, 504})
 
 
 class ServiceClient:
@@ -82,9 +76,7 @@ class ServiceClient:
         self.url = url.rstrip("/")
         self.owner = owner or new_owner()
         self.holder = holder or default_holder()
-        self._sleep = sleep
-        self._breaker = breaker or CircuitBreaker()
-        self._answered_at = -math.inf
+        self._sending = Sending(self.url, sleep=sleep, breaker=breaker or CircuitBreaker())
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -147,7 +139,7 @@ class ServiceClient:
 
     def answered_since(self, moment: float) -> bool:
         """Whether the service gave any answer that is no outage after ``moment`` (``time.monotonic``)."""
-        return self._answered_at > moment
+        return self._sending.answered_since(moment)
 
     def healthy(self) -> bool:
         """Whether the service answers that it is alive; never raises for an outage."""
@@ -167,9 +159,9 @@ class ServiceClient:
 
         def put(body: Callable[[], Iterator[bytes]], headers: dict[str, str]) -> httpx.Response:
             headers = headers | {"Content-Type": "application/octet-stream"}
-            timeout = _timeout(STALL_S, None)
-            return self._call(
-                lambda: self._http.put(url, params=params, content=body(), headers=headers, timeout=timeout)
+            wait = timeout(STALL_S, None)
+            return self._sending.call(
+                lambda: self._http.put(url, params=params, content=body(), headers=headers, timeout=wait)
             )
 
         upload_file(put, path, size_bytes)
@@ -181,24 +173,10 @@ class ServiceClient:
             RequestRefused: with code not_found where the bytes are gone.
         """
         into.touch()
-        self._call(lambda: self._fetch_rest(digest, size_bytes, into, deadline), deadline)
-
-    def _fetch_rest(self, digest: str, size_bytes: int, into: Path, deadline: float | None) -> httpx.Response:
-        have_bytes = into.stat().st_size
-        if have_bytes == size_bytes and size_bytes > 0:
-            return httpx.Response(200)
-        headers = {"Accept-Encoding": "identity"}
-        if have_bytes:
-            headers |= {"Range": f"bytes={have_bytes}-", "If-Range": f'"{digest}"'}
         path = routes.BLOB.format(digest=digest)
-        with self._http.stream("GET", path, headers=headers, timeout=_timeout(STALL_S, deadline)) as answer:
-            if answer.status_code not in (200, 206):
-                answer.read()
-                return answer
-            with into.open("ab" if answer.status_code == 206 else "wb") as file:
-                for piece in answer.iter_bytes(READ_BYTES):
-                    file.write(piece)
-        return httpx.Response(200)
+        self._sending.call(
+            lambda: fetch_rest(self._http, path, digest, size_bytes, into, timeout(STALL_S, deadline)), deadline
+        )
 
     def close(self) -> None:
         self._http.close()
@@ -227,13 +205,13 @@ class ServiceClient:
         headers = {"Content-Type": "application/json"}
 
         def send() -> httpx.Response:
-            timeout = _timeout(held_s + ANSWER_S, deadline)
-            return self._http.post(path, content=content, headers=headers, timeout=timeout)
+            wait = timeout(held_s + ANSWER_S, deadline)
+            return self._http.post(path, content=content, headers=headers, timeout=wait)
 
-        return self._parsed(self._call(send, deadline), parse)
+        return self._parsed(self._sending.call(send, deadline), parse)
 
     def _get(self, path: str, parse: Callable[[bytes], Answer], params: dict[str, Any] | None = None) -> Answer:
-        return self._parsed(self._call(lambda: self._http.get(path, params=params)), parse)
+        return self._parsed(self._sending.call(lambda: self._http.get(path, params=params)), parse)
 
     def _parsed(self, answer: httpx.Response, parse: Callable[[bytes], Answer]) -> Answer:
         try:
@@ -243,70 +221,3 @@ class ServiceClient:
                 f"{self.url} answered {answer.url.path} with something that is no answer of graphcache "
                 f"({error.error_count()} faults): is this URL the service's, and of the same version?"
             ) from error
-
-    def _call(self, send: Callable[[], httpx.Response], deadline: float | None = None) -> httpx.Response:
-        """Send, and send again after a broken connection or a busy answer; then raise what it came to."""
-        left_s = self._breaker.refused_for_s()
-        if left_s is not None:
-            raise ServiceUnavailable(f"{self.url} did not answer before; the next try is in {left_s:.1f} s")
-        pause_s = FIRST_PAUSE_S
-        for number in range(1, TRIES + 1):
-            last = number == TRIES
-            try:
-                answer = send()
-            except httpx.InvalidURL as error:
-                raise ServiceUnavailable(f"{self.url} is no URL of a service: {error}") from error
-            except httpx.HTTPError as error:
-                if last or (deadline is not None and time.monotonic() + pause_s >= deadline):
-                    self._breaker.failed()
-                    raise ServiceUnavailable(f"{self.url} cannot be reached: {_reason(error)}") from error
-            else:
-                if answer.status_code not in _BUSY or last:
-                    return self._judged(answer)
-                pause_s = max(pause_s, _retry_after_s(answer))
-            self._sleep(pause_s)
-            pause_s *= 2
-        raise AssertionError("the last try returns or raises")
-
-    def _answered(self) -> None:
-        self._answered_at = time.monotonic()
-        self._breaker.succeeded()
-
-    def _judged(self, answer: httpx.Response) -> httpx.Response:
-        if answer.is_success or answer.status_code == httpx.codes.PERMANENT_REDIRECT:
-            self._answered()
-            return answer
-        body = _error_body(answer)
-        if body is None or answer.status_code >= 500 or answer.status_code == 429:
-            if body is None or answer.status_code in _BUSY:
-                self._breaker.failed()
-            said = body.message if body else f"status {answer.status_code} without an error of graphcache"
-            raise ServiceUnavailable(f"{self.url} cannot answer now: {said}")
-        self._answered()
-        kind = LeaseLost if body.code is ErrorCode.LEASE_EXPIRED else RequestRefused
-        raise kind(answer.status_code, body)
-
-
-def _timeout(seconds: float, deadline: float | None) -> httpx.Timeout:
-    """At most ``seconds``, and not beyond the deadline; a fifth of a second is always given."""
-    if deadline is not None:
-        seconds = min(seconds, max(0.2, deadline - time.monotonic()))
-    return httpx.Timeout(seconds, connect=min(CONNECT_S, seconds))
-
-
-def _reason(error: httpx.HTTPError) -> str:
-    return str(error) or type(error).__name__
-
-
-def _error_body(answer: httpx.Response) -> ErrorBody | None:
-    try:
-        return ErrorBody.model_validate_json(answer.content)
-    except ValidationError:
-        return None
-
-
-def _retry_after_s(answer: httpx.Response) -> float:
-    try:
-        return min(float(answer.headers.get("Retry-After", "0")), 10.0)
-    except ValueError:
-        return 0.0

@@ -46,6 +46,14 @@ def test_memory_then_disk_then_service(service, other, key, tmp_path):
     assert tiers == ["service", "memory", "disk", "memory"]
 
 
+def test_a_graph_that_another_process_pruned_is_fetched_again(service, other, key, tmp_path):
+    publish(service, key, b"graph", tmp_path)
+    with GraphCache(other, DiskStore(tmp_path / "b")) as cache:
+        cache.get(key).path.unlink()
+        again = cache.get(key)
+    assert (again.tier, again.path.read_bytes()) == ("service", b"graph")
+
+
 def test_hits_of_memory_and_disk_reach_the_statistics(service, other, key, tmp_path):
     publish(service, key, b"graph", tmp_path)
     before = service.stats().totals.hits

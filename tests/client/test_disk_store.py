@@ -132,3 +132,23 @@ def test_the_kernel_frees_the_lock_of_a_killed_process(store):
     holder.wait()
     with store.lock(KEY) as held:
         assert held
+
+
+READ_WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from pathlib import Path
+from graphcache_client import DiskStore
+store, reasons = DiskStore(Path(sys.argv[1])), []
+taken = [os.open("/dev/null", os.O_RDONLY)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(store.read(sys.argv[2], None, reasons.append), reasons)
+"""
+
+
+def test_an_entry_that_cannot_be_read_now_is_a_miss_with_a_reason_and_stays(store):
+    put(store, b"graph")
+    run = [sys.executable, "-c", READ_WITHOUT_DESCRIPTORS, str(store.root), KEY]
+    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert told.startswith("None")
+    assert "Too many open files" in told
+    assert store.read(KEY, None) is not None
