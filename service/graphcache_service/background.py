@@ -1,4 +1,4 @@
-"""What runs beside the requests: the listener, the sweeper, the flush of counters. One task each."""
+"""What runs beside the requests: the listener, the sweeper, maintenance, the counters. One task each."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,6 +36,7 @@ def start(services: Services) -> list[asyncio.Task[None]]:
         "listen": listen(services.database, services.process_id, waiters.wake, lambda: waiters.held > 0),
         "sweep": every(settings.sweep_interval_s, "sweep", sweeper.sweep),
         "maintain": every(maintenance.EVERY_S, "maintain", maintenance.Maintenance(services).round),
+        "fold": every(maintenance.FOLD_EVERY_S, "fold", lambda: maintenance.fold_journal(services)),
         "flush": every(settings.usage_flush_s, "flush", lambda: flush(services)),
     }
     return [asyncio.create_task(work, name=name) for name, work in works.items()]

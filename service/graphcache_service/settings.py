@@ -88,8 +88,10 @@ class Settings(BaseSettings):
     worker that has nothing else to do; the first good one wins. Unset: never."""
     usage_flush_s: Positive = 1.0
     """Use counts are written this often: what a kill loses at most."""
+    usage_minutes_days: Positive = 2.0
+    """Counts of this many days are kept by minute, older ones by day (UTC): what ``since`` of statistics can tell."""
     history_days: Positive = 90.0
-    """Usage, waits, evictions and ended attempts older than this are removed."""
+    """Counts by day, waits, evictions and ended attempts older than this are removed; the totals of all time stay."""
 
     max_body_bytes: Bytes = 1 * 2**20
     max_manifest_body_bytes: Bytes = 8 * 2**20

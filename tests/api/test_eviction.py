@@ -8,6 +8,7 @@ from fakes.replica import OTHER, Replica, key, replica
 
 from graphcache_service.core import eviction
 from graphcache_service.core.eviction import Excess, choose, excess
+from graphcache_service.core.orphans import OrphanSearch
 from graphcache_service.db.eviction import Candidate
 from graphcache_service.settings import Settings
 
@@ -100,5 +101,15 @@ async def test_evicted_key_keeps_its_history_and_is_compiled_anew(small: Replica
 async def test_upload_that_was_never_published_is_collected(small: Replica) -> None:
     await small.upload(await small.granted(key(8)), b"a" * 100)
     await small.pass_time(3_601)
-    assert await eviction.collect_orphans(small.services) == 1
+    assert await OrphanSearch(small.services).round() == 1
     assert (await small.stats())["blob_bytes"] == 0
+
+
+async def test_search_for_orphans_goes_on_where_it_stopped_and_begins_anew(small: Replica) -> None:
+    lease = await small.granted(key(8))
+    for number in range(5):
+        await small.upload(lease, b"%d" % number)
+    search = OrphanSearch(small.services, looked_at=2)
+    assert [await search.round() for _ in range(3)] == [0, 0, 0]
+    await small.pass_time(3_601)
+    assert [await search.round() for _ in range(4)] == [2, 2, 1, 0]

@@ -2,14 +2,14 @@
 
 import asyncio
 
-import pytest
-from fakes.replica import NODE, OTHER, Replica, key
+from fakes.replica import NODE, NOON, OTHER, Replica, key
 from sqlalchemy import select
 
-from graphcache_service.core import stock
 from graphcache_service.core.flush import flush
-from graphcache_service.core.stock import KEPT_AT_MOST_S, ROWS_A_SECOND, kept_s
-from graphcache_service.db.models import UsageRow
+from graphcache_service.core.maintenance import fold_days, fold_journal, forget_history
+from graphcache_service.core.stats import first_period
+from graphcache_service.db.models import JournalRow, PeriodRow
+from graphcache_service.db.tallies import DAY_S, day_of
 
 
 async def test_counters_are_exact(service: Replica) -> None:
@@ -31,7 +31,8 @@ async def test_hit_costs_no_write_until_the_counts_are_flushed(service: Replica)
     await service.publish(key())
     await flush(service.services)
     async with service.services.database.read() as session:
-        rows = select(UsageRow.event, UsageRow.count).order_by(UsageRow.event)
+        usage = JournalRow.what.in_(("miss", "hit_service"))
+        rows = select(JournalRow.what, JournalRow.number).where(usage).order_by(JournalRow.what)
         for _ in range(5):
             assert (await service.resolve(key(), OTHER))["state"] == "ready"
         assert [tuple(row) for row in await session.execute(rows)] == [("miss", 1)]
@@ -113,19 +114,50 @@ async def test_metrics_are_for_prometheus(service: Replica) -> None:
     assert "graphcache_request_seconds_bucket" in text
 
 
-def test_sums_over_few_rows_are_never_kept_and_over_many_for_a_minute_at_most() -> None:
-    assert kept_s(ROWS_A_SECOND - 1) == 0.0
-    assert kept_s(20 * ROWS_A_SECOND) == 20.0
-    assert kept_s(10**9) == KEPT_AT_MOST_S
+async def told(service: Replica, **query: str) -> list[object]:
+    stats = await service.stats(**query)
+    return [stats[name] for name in ("totals", "groups", "evicted", "quarantined")]
 
 
-async def test_sums_over_many_rows_answer_again_without_reading(
-    service: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stock, "kept_s", lambda summed_rows: KEPT_AT_MOST_S)
+async def test_totals_are_the_same_before_and_after_they_are_added_up(service: Replica) -> None:
+    await service.publish(key(8), compile_s=30.0)
+    await service.resolve(key(8), OTHER)
+    await service.fail(await service.granted(key(16)), "crashed")
+    at = (await service.stats())["at"]
+    before = [await told(service, group_by="bucket"), await told(service, group_by="kind", since=at)]
+    await fold_journal(service.services)
+    async with service.services.database.read() as session:
+        assert await session.scalar(select(JournalRow.id)) is None
+    assert [await told(service, group_by="bucket"), await told(service, group_by="kind", since=at)] == before
+
+
+async def test_every_publication_and_failure_is_told_at_once(service: Replica) -> None:
+    for number in range(1, 4):
+        await service.publish(key(8 * number), b"%d" % number)
+        totals = (await service.stats())["totals"]
+        assert (totals["compiles"]["ready"], totals["stored_bytes"], totals["misses"]) == (number, number, number)
+        await fold_journal(service.services)
+    await service.fail(await service.granted(key(32)), "rejected")
+    assert (await service.stats())["totals"]["compiles"] == {"queued": 0, "leased": 0, "ready": 3, "failed": 1}
+
+
+async def test_old_minutes_become_days_and_old_days_go_and_the_totals_stay(service: Replica) -> None:
     await service.publish(key(8))
-    assert (await service.stats())["totals"]["compiles"]["ready"] == 1
-    await service.publish(key(16), b"another")
-    totals = (await service.stats())["totals"]
-    assert (totals["compiles"]["ready"], totals["misses"]) == (1, 2)
-    assert (await service.stats(group_by="bucket"))["totals"]["compiles"]["ready"] == 2
+    await service.stats()
+    morning = (await service.stats())["at"]
+    await service.pass_time(3 * DAY_S)
+    for _ in range(2):
+        await fold_journal(service.services)
+        await fold_days(service.services)
+        async with service.services.database.read() as session:
+            assert set(await session.scalars(select(PeriodRow.period_start))) == {day_of(NOON)}
+        assert (await service.stats(since=morning))["totals"]["misses"] == 1
+    await service.pass_time(90 * DAY_S)
+    await forget_history(service.services)
+    assert (await service.stats(since=morning))["totals"]["misses"] == 0
+    assert (await service.stats())["totals"]["misses"] == 1
+
+
+def test_counts_since_a_time_begin_with_its_minute_and_long_ago_with_its_day() -> None:
+    assert first_period(NOON + 61, NOON + DAY_S, 2.0) == NOON + 60
+    assert first_period(NOON + 61, NOON + 9 * DAY_S, 2.0) == day_of(NOON)

@@ -46,7 +46,8 @@ class PostgresServer:
     def emptied_database(self) -> str:
         """The migrated database without rows: some ten times quicker than a new one."""
         tables = [table.name for table in reversed(Base.metadata.sorted_tables) if table.name not in ONE_ROW]
-        statements = [f"DELETE FROM {name}" for name in tables] + [
+        statements = ["SET session_replication_role = replica"]  # no trigger counts what goes
+        statements += [f"DELETE FROM {name}" for name in tables] + [
             "UPDATE clock SET frozen_at = NULL, offset_s = 0, served_at = NULL",
             "UPDATE totals SET blobs = 0, blob_bytes = 0",
         ]

@@ -122,13 +122,6 @@ async def collect(services: Services) -> int:
             return removed
 
 
-async def collect_orphans(services: Services) -> int:
-    """Mark and remove blobs that were uploaded and never published; returns how many."""
-    async with services.change() as change:
-        await blobs.doom_orphans(change.session, change.now - services.settings.orphan_grace_s, change.now)
-    return await collect(services)
-
-
 async def what_would_go(services: Services, caller: Caller, wanted_bytes: int) -> list[Candidate]:
     """:func:`plan` for administrators.
 

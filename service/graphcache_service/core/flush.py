@@ -9,7 +9,7 @@ from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import ServiceError
 from graphcache_service.core.services import Services
 from graphcache_service.core.usage import HITS, Batch, Event, KeyId
-from graphcache_service.db import clock
+from graphcache_service.db import clock, tallies
 from graphcache_service.db import usage as rows
 from graphcache_service.db.engine import Database
 from graphcache_wire import UsageRequest
@@ -72,14 +72,8 @@ async def _write_counts(session: AsyncSession, batch: Batch, now: float) -> None
     for (key, event), tally in batch.events.items():
         if event in HITS:
             hits[key] = hits.get(key, 0) + tally.count
-    await rows.add_counts(
-        session,
-        [
-            {"namespace": key[0], "key_digest": key[1], "event": event, "count": tally.count, "saved_s": tally.saved_s}
-            for (key, event), tally in batch.events.items()
-        ],
-        now,
-    )
+    counts = [(*key, event, tally.count, tally.saved_s) for (key, event), tally in batch.events.items()]
+    await tallies.append_usage(session, counts, now)
     await rows.mark_used(session, batch.used | hits.keys(), hits, now)
 
 

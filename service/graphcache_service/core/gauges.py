@@ -2,7 +2,7 @@
 
 from graphcache_service import metrics
 from graphcache_service.core.services import Services
-from graphcache_service.db import blobs
+from graphcache_service.db import blobs, tallies
 from graphcache_service.db import stats as rows
 
 
@@ -13,7 +13,7 @@ async def read_gauges(services: Services) -> None:
         DatabaseUnavailable: nobody can say.
     """
     async with services.database.scan() as session:
-        compiles = await rows.compiles_by_toolchain(session)
+        compiles = await tallies.compiles_by_toolchain(session)
         count, size_bytes = await blobs.stored(session)
         reserved_bytes = await rows.reserved_bytes(session)
     metrics.COMPILES.clear()

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
@@ -13,10 +13,9 @@ from graphcache_service.core.callers import Caller
 from graphcache_service.core.flush import flush
 from graphcache_service.core.outcomes import at
 from graphcache_service.core.services import Services
-from graphcache_service.core.stock import Stock
-from graphcache_service.db import blobs, clock
+from graphcache_service.db import blobs, clock, tallies
 from graphcache_service.db import stats as rows
-from graphcache_service.db.stats import Filter
+from graphcache_service.db.tallies import Filter, Group, Sum
 from graphcache_wire import Stats, StatsRow
 from graphcache_wire.graphs import CompileState
 from graphcache_wire.stats import Alarm, GroupBy, Percentiles, StatsGroup, Tier, ToolchainSeen
@@ -41,44 +40,47 @@ def percentiles(seconds: Sequence[float]) -> Percentiles:
 
 @dataclass(slots=True)
 class _Group:
-    events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    saved_s: float = 0.0
-    compiles: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    attempts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    spent_s: float = 0.0
-    stored_bytes: int = 0
+    """Totals by what was counted, and the waits."""
+
+    sums: dict[str, Sum] = field(default_factory=lambda: defaultdict(Sum))
     waits: list[float] = field(default_factory=list)
 
+    def count(self, what: str) -> int:
+        return self.sums[what].number if what in self.sums else 0
+
+    def seconds(self, events: Iterable[str]) -> float:
+        # Many sums of numbers with a fraction may come to less than none.
+        return max(0.0, sum(self.sums[what].amount for what in events if what in self.sums))
+
     def row(self) -> StatsRow:
-        hits = {tier: self.events[f"hit_{tier}"] for tier in TIERS}
-        joined: dict[WaitOutcome, int] = {outcome: self.events[f"joined_{outcome}"] for outcome in WAIT_OUTCOMES}
-        asked = sum(hits.values()) + self.events["miss"] + sum(joined.values())
+        hits = {tier: self.count(f"hit_{tier}") for tier in TIERS}
+        joined: dict[WaitOutcome, int] = {outcome: self.count(f"joined_{outcome}") for outcome in WAIT_OUTCOMES}
+        asked = sum(hits.values()) + self.count("miss") + sum(joined.values())
+        attempts = sorted(what for what in self.sums if what.startswith("attempt_"))
         return StatsRow(
             hits=hits,
-            misses=self.events["miss"],
-            errors=self.events["error"],
+            misses=self.count("miss"),
+            errors=self.count("error"),
             joined_waits=joined,
             hit_ratio=sum(hits.values()) / asked if asked else None,
-            compiles={state: self.compiles[state] for state in STATES},
-            attempts=dict(sorted(self.attempts.items())),
-            compile_s_spent=self.spent_s,
-            compile_s_saved=self.saved_s,
-            stored_bytes=self.stored_bytes,
+            compiles={state: self.count(f"compile_{state}") for state in STATES},
+            attempts={what.removeprefix("attempt_"): self.count(what) for what in attempts},
+            compile_s_spent=self.seconds(attempts),
+            compile_s_saved=self.seconds(what for what in self.sums if what.startswith(("hit_", "joined_"))),
+            stored_bytes=self.size_bytes("artifact_standing"),
             wait=percentiles(self.waits),
         )
 
+    def size_bytes(self, what: str) -> int:
+        return round(self.sums[what].amount) if what in self.sums else 0
+
     def add(self, other: "_Group") -> None:
-        counters = ((self.events, other.events), (self.compiles, other.compiles), (self.attempts, other.attempts))
-        for mine, its in counters:
-            for name, count in its.items():
-                mine[name] += count
-        self.saved_s += other.saved_s
-        self.spent_s += other.spent_s
-        self.stored_bytes += other.stored_bytes
+        for what, one in other.sums.items():
+            self.sums[what].add(one.number, one.amount)
         self.waits += other.waits
 
 
-def _merged(groups: dict[rows.Group, _Group], position: int | None) -> dict[str, _Group]:
+def _merged(groups: dict[Group, _Group], position: int | None) -> dict[str, _Group]:
     """Groups by one of their columns alone; by none of them, all under "all"."""
     merged: dict[str, _Group] = defaultdict(_Group)
     for group, its in groups.items():
@@ -86,21 +88,20 @@ def _merged(groups: dict[rows.Group, _Group], position: int | None) -> dict[str,
     return merged
 
 
-async def _gather(session: AsyncSession, which: Filter, stock: Stock) -> dict[rows.Group, _Group]:
-    groups: dict[rows.Group, _Group] = defaultdict(_Group)
-    for group, event, count, saved_s in await rows.usage_sums(session, which):
-        groups[group].events[event] += count
-        groups[group].saved_s += saved_s
-    for group, state, count in stock.compiles:
-        groups[group].compiles[state] += count
-    for group, ended_as, count, spent_s in stock.attempts:
-        groups[group].attempts[ended_as] += count
-        groups[group].spent_s += spent_s
-    for group, state, _, size_bytes in stock.artifacts:
-        groups[group].stored_bytes += size_bytes if state == "standing" else 0
+async def _gather(session: AsyncSession, which: Filter) -> dict[Group, _Group]:
+    groups: dict[Group, _Group] = defaultdict(_Group)
+    for group, what, number, amount in await tallies.sums(session, which):
+        if number or amount:
+            groups[group].sums[what].add(number, amount)
     for group, wait_s in await rows.waits(session, which):
         groups[group].waits.append(wait_s)
     return groups
+
+
+def first_period(since: float, now: float, minutes_days: float) -> int:
+    """Where counts since a time begin: with its minute, or with its day where days are all that is kept of it."""
+    minutes_from = tallies.day_of(now - minutes_days * tallies.DAY_S)
+    return tallies.period_of(since) if since >= minutes_from else tallies.day_of(since)
 
 
 def toolchain_alarms(groups: dict[str, StatsRow]) -> list[Alarm]:
@@ -124,33 +125,29 @@ def toolchain_alarms(groups: dict[str, StatsRow]) -> list[Alarm]:
 async def stats(services: Services, caller: Caller, since: datetime | None, group_by: GroupBy | None) -> Stats:
     """All counters of the namespaces that the caller may read, up to this moment as far as this replica knows.
 
-    Of more than ``stock.ROWS_A_SECOND`` entries, the sums of what is stored and was compiled may be seconds old.
-
     Args:
-        since: counts begin with the minute that holds this time; None for all that is kept.
+        since: counts begin as :func:`first_period` says; None for all time. How many there are is always now.
 
     Raises:
         DatabaseUnavailable: nobody can say.
     """
     caller.require("read")
     await flush(services)
-    since_s = 0.0 if since is None else since.timestamp() // 60 * 60
     namespaces = caller.readable()
-    # Grouped as finely as anything below needs, so that each table is read once.
+    # Grouped as finely as anything below needs, so that the totals are read once.
     columns = ("toolchain",) if group_by in (None, "toolchain") else ("toolchain", str(group_by))
-    which = Filter(namespaces, since_s, columns)
-    stock = await services.stocks.of(services.database, which)
     async with services.database.scan() as session:
         now = await clock.now(session)
-        gathered = await _gather(session, which, stock)
+        first = None if since is None else first_period(since.timestamp(), now, services.settings.usage_minutes_days)
+        gathered = await _gather(session, Filter(namespaces, first, columns))
         totals, by_toolchain, groups = (_merged(gathered, position) for position in (None, 0, len(columns) - 1))
+        every = totals["all"]
         blob_count, blob_bytes = await blobs.stored(session)
-        evicted, evicted_bytes, ages = await rows.evictions(session, namespaces, since_s)
         return Stats(
             at=at(now),
             since=since,
             group_by=group_by,
-            totals=totals["all"].row(),
+            totals=every.row(),
             groups=[]
             if group_by is None
             else [StatsGroup(group=name, row=group.row()) for name, group in sorted(groups.items(), key=_group_order)],
@@ -158,10 +155,10 @@ async def stats(services: Services, caller: Caller, since: datetime | None, grou
             blob_bytes=blob_bytes,
             reserved_bytes=await rows.reserved_bytes(session),
             quota_bytes=services.settings.quota_bytes,
-            evicted=evicted,
-            evicted_bytes=evicted_bytes,
-            evicted_age=percentiles(ages),
-            quarantined=stock.quarantined(),
+            evicted=every.count("evicted"),
+            evicted_bytes=every.size_bytes("evicted"),
+            evicted_age=percentiles(await rows.evicted_ages(session, namespaces, first or 0)),
+            quarantined=every.count("artifact_quarantined"),
             waiters=services.waiters.held,
             toolchains=[
                 ToolchainSeen(toolchain=name, workers=workers, last_claim_age_s=max(0.0, now - last))

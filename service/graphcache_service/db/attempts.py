@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import ArtifactRow, AttemptRow, GraphKeyRow, LeasedRow
@@ -90,11 +90,13 @@ async def compile_times(session: AsyncSession, kind: str, limit: int) -> list[tu
     return [(float(row[0]), float(row[1] or 0.0)) for row in rows]
 
 
-async def forget_before(session: AsyncSession, before: float) -> None:
-    """Remove attempts that ended before a time, but the one that published what still stands."""
+def old_statement(before: float, limit: int) -> Select[int]:
+    """Attempts that ended before a time, but those that published what still stands."""
     standing = (
         select(ArtifactRow.id)
         .where(
+            ArtifactRow.namespace == AttemptRow.namespace,
+            ArtifactRow.key_digest == AttemptRow.key_digest,
             ArtifactRow.compile_id == AttemptRow.compile_id,
             ArtifactRow.generation == AttemptRow.generation,
             ArtifactRow.state == "standing",
@@ -102,6 +104,15 @@ async def forget_before(session: AsyncSession, before: float) -> None:
         .correlate(AttemptRow)
         .exists()
     )
-    await session.execute(
-        delete(AttemptRow).where(AttemptRow.ended_at < before, ~standing).execution_options(synchronize_session=False)
-    )
+    ended = AttemptRow.outcome.in_(("ready", "failed"))  # named, so that the index leads to them
+    return select(AttemptRow.id).where(ended, AttemptRow.ended_at < before, ~standing).limit(limit)
+
+
+async def old(session: AsyncSession, before: float, limit: int) -> list[int]:
+    """Ids of attempts that may be forgotten."""
+    return list(await session.scalars(old_statement(before, limit)))
+
+
+async def forget(session: AsyncSession, ids: Sequence[int]) -> None:
+    """Remove attempts."""
+    await session.execute(delete(AttemptRow).where(AttemptRow.id.in_(ids)).execution_options(synchronize_session=False))

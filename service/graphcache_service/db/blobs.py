@@ -1,13 +1,16 @@
 """SQL on blobs: the record of bytes that the store holds whole and checked."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, cast
 
-from sqlalchemy import Table, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import ArtifactRow, BlobRow, TotalsRow
 from graphcache_service.db.upsert import upsert
+
+DIGESTS_A_QUERY: Final = 500
 
 _BLOBS: Final = cast(Table, BlobRow.__table__)
 _TOTALS: Final = cast(Table, TotalsRow.__table__)
@@ -107,21 +110,47 @@ async def doom(session: AsyncSession, digests: Sequence[str], unused_since: floa
     return set(rows)
 
 
-async def doom_orphans(session: AsyncSession, unused_since: float, now: float) -> int:
-    """Mark blobs that no standing artifact names and nobody touched lately: uploads that were never published."""
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some blobs in the order of their digests."""
+
+    looked_at: int
+    last: str
+    unnamed: list[str]
+
+
+def _unnamed(unused_since: float) -> ColumnElement[bool]:
+    """Whether no standing artifact names a blob and nobody touched it lately: an upload that was never published."""
     named = select(ArtifactRow.id).where(ArtifactRow.blob == BlobRow.digest, ArtifactRow.state == "standing").exists()
-    orphans = await session.scalars(
-        update(BlobRow)
-        .where(
-            ~named,
-            BlobRow.doomed_at.is_(None),
-            func.coalesce(BlobRow.last_fetched_at, BlobRow.created_at) <= unused_since,
+    touched = func.coalesce(BlobRow.last_fetched_at, BlobRow.created_at)
+    return and_(~named, BlobRow.doomed_at.is_(None), touched <= unused_since)
+
+
+def unnamed_statement(digest: str, unused_since: float, limit: int) -> Select[str, bool]:
+    """The blobs behind ``digest``, each with whether it may go."""
+    unnamed = _unnamed(unused_since)
+    return select(BlobRow.digest, unnamed).where(BlobRow.digest > digest).order_by(BlobRow.digest).limit(limit)
+
+
+async def unnamed_after(session: AsyncSession, digest: str, unused_since: float, limit: int) -> Page:
+    """Look at up to ``limit`` blobs behind ``digest``."""
+    rows = (await session.execute(unnamed_statement(digest, unused_since, limit))).all()
+    return Page(len(rows), rows[-1][0] if rows else "", [row[0] for row in rows if row[1]])
+
+
+async def doom_orphans(session: AsyncSession, digests: Sequence[str], unused_since: float, now: float) -> int:
+    """Mark those of some blobs that still nothing names and nobody touched; returns how many."""
+    marked = 0
+    for first in range(0, len(digests), DIGESTS_A_QUERY):
+        orphans = await session.scalars(
+            update(BlobRow)
+            .where(BlobRow.digest.in_(digests[first : first + DIGESTS_A_QUERY]), _unnamed(unused_since))
+            .values(doomed_at=now)
+            .returning(BlobRow.digest)
+            .execution_options(synchronize_session=False)
         )
-        .values(doomed_at=now)
-        .returning(BlobRow.digest)
-        .execution_options(synchronize_session=False)
-    )
-    return len(orphans.all())
+        marked += len(orphans.all())
+    return marked
 
 
 async def recorded_after(session: AsyncSession, digest: str, limit: int) -> list[BlobRow]:

@@ -111,3 +111,8 @@ async def forget_graphs(session: AsyncSession, blobs: Sequence[str], now: float)
         .execution_options(**options)
     )
     return {(one.namespace, one.key_digest) for one, _ in artifacts}
+
+
+async def forget_before(session: AsyncSession, before: float) -> None:
+    """Remove what is on record of evictions before a time."""
+    await session.execute(delete(EvictionRow).where(EvictionRow.evicted_at < before))

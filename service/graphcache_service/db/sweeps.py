@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db import clock, hedges
@@ -18,6 +18,13 @@ class Due:
     startable: list[tuple[str, str]]
 
 
+def startable_statement(now: float, swept_until: float) -> Select[str, str]:
+    """Compiles whose back-off ended between two times: only what is queued has one."""
+    return select(CompileRow.namespace, CompileRow.key_digest).where(
+        CompileRow.not_before <= now, CompileRow.not_before > swept_until
+    )
+
+
 async def due(session: AsyncSession, swept_until: float | None) -> Due:
     """What there is to do; reads alone."""
     now = await clock.now(session)
@@ -26,13 +33,7 @@ async def due(session: AsyncSession, swept_until: float | None) -> Due:
         .select_from(CompileRow)
         .where(CompileRow.state == "leased", CompileRow.lease_expires_at <= now)
     )
-    rows = await session.execute(
-        select(CompileRow.namespace, CompileRow.key_digest).where(
-            CompileRow.state == "queued",
-            CompileRow.not_before <= now,
-            CompileRow.not_before > (0.0 if swept_until is None else swept_until),
-        )
-    )
+    rows = await session.execute(startable_statement(now, 0.0 if swept_until is None else swept_until))
     return Due(now, int(expired or 0), [(row.namespace, row.key_digest) for row in rows])
 
 

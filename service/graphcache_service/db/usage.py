@@ -1,4 +1,4 @@
-"""SQL on usage: batches of counters are added up by period, so that statistics can be asked since a time."""
+"""SQL on usage: what was used and fetched when, who waited, who offered what. Counters go to ``db.tallies``."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -12,31 +12,12 @@ from graphcache_service.db.models import (
     CompileRow,
     GraphKeyRow,
     UsageBatchRow,
-    UsageRow,
     WaitRow,
     WorkerRow,
 )
 from graphcache_service.db.upsert import upsert
 
-PERIOD_S: Final = 60
-"""The resolution of ``since``."""
 ROWS_A_STATEMENT: Final = 500
-
-
-async def add_counts(session: AsyncSession, counts: list[dict[str, Any]], now: float) -> None:
-    """Add counters (namespace, key_digest, event, count, saved_s) to the current period."""
-    period_start = int(now // PERIOD_S) * PERIOD_S
-    ordered = sorted(counts, key=lambda row: (row["namespace"], row["key_digest"], row["event"]))
-    statement = upsert(session, UsageRow)
-    statement = statement.on_conflict_do_update(
-        index_elements=[UsageRow.period_start, UsageRow.namespace, UsageRow.key_digest, UsageRow.event],
-        set_={
-            "count": UsageRow.count + statement.excluded.count,
-            "saved_s": UsageRow.saved_s + statement.excluded.saved_s,
-        },
-    )
-    if ordered:
-        await session.execute(statement, [row | {"period_start": period_start} for row in ordered])
 
 
 async def mark_used(
@@ -107,8 +88,7 @@ async def known_keys(session: AsyncSession, key_digests: Collection[str]) -> set
 
 
 async def forget_before(session: AsyncSession, before: float) -> None:
-    """Remove counters, waits, batches and workers older than ``before``."""
-    await session.execute(delete(UsageRow).where(UsageRow.period_start < before))
+    """Remove waits, batches and workers older than ``before``."""
     await session.execute(delete(WaitRow).where(WaitRow.ended_at < before))
     await session.execute(delete(UsageBatchRow).where(UsageBatchRow.created_at < before))
     await session.execute(delete(WorkerRow).where(WorkerRow.last_claim_at < before))

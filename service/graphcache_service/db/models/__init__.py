@@ -7,7 +7,8 @@ from graphcache_service.db.models.compiles import AttemptRow, CompileRow, HedgeR
 from graphcache_service.db.models.graphs import ArtifactRow, EvictionRow, GraphKeyRow, ReportRow
 from graphcache_service.db.models.manifests import ManifestKeyRow, ManifestRow
 from graphcache_service.db.models.signals import ClockRow, WakeupRow
-from graphcache_service.db.models.usage import UsageBatchRow, UsageRow, WaitRow
+from graphcache_service.db.models.tallies import JournalRow, PeriodRow, TallyRow
+from graphcache_service.db.models.usage import UsageBatchRow, WaitRow
 
 __all__ = [
     "ArtifactRow",
@@ -19,15 +20,17 @@ __all__ = [
     "EvictionRow",
     "GraphKeyRow",
     "HedgeRow",
+    "JournalRow",
     "LeasedRow",
     "ManifestKeyRow",
     "ManifestRow",
+    "PeriodRow",
     "ReportRow",
+    "TallyRow",
     "TokenRow",
     "TotalsRow",
     "UploadRow",
     "UsageBatchRow",
-    "UsageRow",
     "WaitRow",
     "WakeupRow",
     "WorkerRow",

@@ -51,6 +51,12 @@ class CompileRow(Base):
             sqlite_where=text("state = 'leased'"),
             postgresql_where=text("state = 'leased'"),
         ),
+        Index(
+            "ix_compiles_backoff",
+            "not_before",
+            sqlite_where=text("not_before IS NOT NULL"),
+            postgresql_where=text("not_before IS NOT NULL"),
+        ),
         Index("ix_compiles_state", "state"),
         Index("ix_compiles_key", "key_digest"),
         Index("ix_compiles_artifact", "artifact_id"),

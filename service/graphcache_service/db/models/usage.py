@@ -1,24 +1,9 @@
-"""How often and how well graphs are used."""
+"""What clients report and how long they wait; how often graphs are used stands in ``tallies``."""
 
-from sqlalchemy import BigInteger, Double, Index, String
+from sqlalchemy import Double, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from graphcache_service.db.models.base import Base, Digest, Id, NameText, Rowid
-
-
-class UsageRow(Base):
-    """Counters of one key in one period. ``event`` is hit_memory, hit_disk, hit_service, miss, error, joined_*."""
-
-    __tablename__ = "usage_counts"
-    __table_args__ = (Index("ix_usage_counts_key", "key_digest"),)
-
-    period_start: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    namespace: Mapped[str] = mapped_column(NameText, primary_key=True)
-    key_digest: Mapped[str] = mapped_column(Digest, primary_key=True)
-    event: Mapped[str] = mapped_column(String(20), primary_key=True)
-    count: Mapped[int] = mapped_column(BigInteger)
-    saved_s: Mapped[float] = mapped_column(Double)
-    """Seconds of compile that these did not have to spend."""
 
 
 class UsageBatchRow(Base):
