@@ -29,7 +29,7 @@ def worker(
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Compiles at once; bounded by cores and memory. Default: 1."),
     ] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="End when the queue is empty.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is queued that it could take.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="What people see. Default: host:pid.")] = None,
     memory_limit: Annotated[
         str | None,

@@ -2,30 +2,30 @@
 
 import logging
 import random
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
-from graphcache_client import HeldLease, ServiceClient, ServiceUnavailable, Signer
+from graphcache_client import GraphcacheError, ServiceClient, Signer
+from graphcache_runtime.worker.claims import Answer, Claims
 from graphcache_runtime.worker.job import CompileJob
+from graphcache_runtime.worker.left import reasons_left
 from graphcache_runtime.worker.settings import WorkerSettings
-from graphcache_wire import ClaimRequest, Lease
+from graphcache_wire import ClaimRequest, ClaimResponse, Lease
 
 logger = logging.getLogger(__name__)
 
 CLAIM_WAIT_S: Final = 5.0
-"""How long a claim is held open: also the longest that an idle worker takes to stop."""
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
+"""How long a claim is held open. One that was asked while others ran holds off what must run alone for so long."""
 
 
 class Worker:
-    """A loop that claims while there is room, and a thread for each compile.
+    """A loop over what happens: a claim was answered, a compile ended, it was told to stop.
 
-    A compile that failed before is claimed only when nothing else runs, and then runs alone with all the memory: it may
-    have failed for want of it.
+    It claims while there is room, and each compile has a thread. A compile that failed before is claimed only when
+    nothing else runs, and then runs alone with all the memory: it may have failed for want of it.
 
     Args:
         versions: from version strings, which are what is claimed, to the names of their toolchains.
@@ -47,51 +47,58 @@ class Worker:
         self._versions = versions
         self._root = root
         self._signer = signer
-        self._jitter = jitter
-        self._stopping = threading.Event()
+        # The one way in for other threads and signal handlers: put() of a SimpleQueue may interrupt its own get().
+        self._happened: SimpleQueue[Answer | Future[bool] | None] = SimpleQueue()
+        self._claims = Claims(service, self._happened.put, jitter=jitter)
+        self._asking = False
+        self._done = False
         self._running: dict[Future[bool], CompileJob] = {}
         self._alone = False
         self._published = 0
         self._queued = 0
-        self._outage_pause_s = FIRST_PAUSE_S
 
     def stop(self) -> None:
-        """Give all leases back and end. Safe to call from a signal handler, and again."""
-        self._stopping.set()
-        for job in list(self._running.values()):
-            job.stop()
+        """Give all leases back and end. Safe to call from a signal handler or another thread, and again."""
+        self._happened.put(None)
 
     def run(self) -> int:
-        """Work until stopped or, with ``drain``, until the queue is empty. Returns how many graphs were published.
+        """Work until stopped or, with ``drain``, until nothing is queued that this worker could take, now or later.
+
+        Returns how many graphs were published.
 
         Raises:
             RequestRefused: the service refuses this worker's claims, for its token or its toolchains.
         """
         with ThreadPoolExecutor(self._settings.jobs, thread_name_prefix="compile") as pool:
             try:
-                while not self._stopping.is_set():
-                    self._reap(block=not self._has_room())
-                    if self._has_room() and not self._claim_one(pool):
-                        break
+                while not self._done:
+                    self._claim_if_there_is_room()
+                    self._take(self._happened.get(), pool)
             finally:
-                self.stop()
-        self._reap(block=False)
+                self._give_everything_back()
+        for ended in list(self._running):
+            self._end(ended)
         return self._published
 
-    def _claim_one(self, pool: ThreadPoolExecutor) -> bool:
-        """Claim and start a compile, if there is one. False when a drained queue says that the work is done."""
-        try:
-            answer = self._service.claim(self._question())
-        except ServiceUnavailable as error:
-            self._wait_out(error)
-            return True
-        self._outage_pause_s, self._queued = FIRST_PAUSE_S, answer.queued
-        # What ended while the claim was held open takes no room any more.
-        self._reap(block=False)
-        if answer.lease:
-            self._start(pool, answer.lease)
-            return True
-        return not self._settings.drain or bool(self._running) or answer.queued > 0
+    def _claim_if_there_is_room(self) -> None:
+        if not self._asking and len(self._running) < (1 if self._alone else self._settings.jobs):
+            self._asking = True
+            self._claims.ask(self._question())
+
+    def _take(self, happened: Answer | Future[bool] | None, pool: ThreadPoolExecutor) -> None:
+        if isinstance(happened, ClaimResponse):
+            self._asking, self._queued = False, happened.queued
+            if happened.lease:
+                self._start(pool, happened.lease)
+            elif self._settings.drain and not self._running and happened.queued == 0:
+                self._done = True
+                self._say_what_is_left()
+        elif isinstance(happened, Future):
+            self._end(happened)
+        elif isinstance(happened, Exception):
+            raise happened
+        else:
+            self._done = True
 
     def _question(self) -> ClaimRequest:
         alone = not self._running
@@ -105,33 +112,39 @@ class Worker:
             alone=alone,
         )
 
-    def _wait_out(self, outage: ServiceUnavailable) -> None:
-        pause_s = self._outage_pause_s * (0.5 + self._jitter())
-        logger.warning("%s; claiming again in %.1f s", outage, pause_s)
-        self._stopping.wait(pause_s)
-        self._outage_pause_s = min(2 * self._outage_pause_s, LONGEST_PAUSE_S)
-
-    def _has_room(self) -> bool:
-        return len(self._running) < (1 if self._alone else self._settings.jobs)
-
     def _start(self, pool: ThreadPoolExecutor, lease: Lease) -> None:
-        if self._stopping.is_set():
-            HeldLease(self._service, lease).release("the worker is stopping")
-            return
         self._alone = not self._running and lease.attempt > 1
         toolchain = self._versions[lease.key.toolchain]
         job = CompileJob(self._service, lease, toolchain, self._settings.limits(self._alone), signer=self._signer)
-        self._running[pool.submit(job.run, self._root)] = job
+        future = pool.submit(job.run, self._root)
+        self._running[future] = job
+        future.add_done_callback(self._happened.put)
 
-    def _reap(self, *, block: bool) -> None:
-        """Forget the compiles that ended, and count those that published. What one raised is logged here."""
-        if not self._running:
-            return
-        done, _ = wait(self._running, timeout=None if block else 0.0, return_when=FIRST_COMPLETED)
-        for future in done:
-            job = self._running.pop(future)
-            if error := future.exception():
-                logger.error("%s ended with an error of the worker", job.lease.key.label(), exc_info=error)
-            else:
-                self._published += future.result()
+    def _end(self, ended: Future[bool]) -> None:
+        """Forget a compile that ended, and count it if it published. What it raised is logged here."""
+        job = self._running.pop(ended)
+        if error := ended.exception():
+            logger.error("%s ended with an error of the worker", job.lease.key.label(), exc_info=error)
+        else:
+            self._published += ended.result()
         self._alone = self._alone and bool(self._running)
+
+    def _give_everything_back(self) -> None:
+        self._claims.give_up()
+        for job in self._running.values():
+            job.stop()
+        while not self._happened.empty():
+            unread = self._happened.get()
+            if isinstance(unread, ClaimResponse) and unread.lease:
+                self._claims.give_back(unread.lease)
+
+    def _say_what_is_left(self) -> None:
+        try:
+            page = self._service.graphs(state="queued")
+        except GraphcacheError as error:
+            logger.warning("the queue is drained; what else is queued cannot be told: %s", error)
+            return
+        for reason in reasons_left(page.graphs, self._versions):
+            logger.info("left to others: %s", reason)
+        if page.next_cursor:
+            logger.info("left to others: these are the first %d; there are more", len(page.graphs))

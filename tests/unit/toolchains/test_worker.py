@@ -1,20 +1,23 @@
 """The worker against a real service, with the stub toolchain: what it claims, publishes, reports and gives back."""
 
+import logging
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fakes.client_side import advance_clock
-from fakes.compiles import environment, is_alive, pids_in, stub_key
+from fakes.compiles import environment, is_alive, pids_in, stub_key, until
 from fakes.running_service import RunningService
 
 from graphcache_client import HeldLease, LeaseLost, ServiceClient, ServiceUnavailable
 from graphcache_runtime.worker.job import keep_trying
 from graphcache_runtime.worker.settings import Machine, settings_for
-from graphcache_runtime.worker.worker import Worker
+from graphcache_runtime.worker.worker import CLAIM_WAIT_S, Worker
 from graphcache_wire import (
     ClaimRequest,
     Failed,
@@ -77,21 +80,46 @@ def test_a_drained_queue_is_published_or_failed_with_the_compilers_words(service
 
 
 @pytest.mark.xdist_group("worker")
-def test_a_worker_never_gets_the_keys_of_another_toolchain(service, tmp_path):
+def test_a_drained_worker_leaves_what_it_cannot_take_and_says_why(service, tmp_path, caplog):
+    baked = stub_key(options={"mode": "baked", "weights": "0" * 64, "dtype": "fp32"})
     other = stub_key(toolchain="stub-2.0")
-    queue(service, other)
-    assert drain(service, tmp_path) == 0
+    queue(service, baked, other)
+    with caplog.at_level(logging.INFO):
+        assert drain(service, tmp_path) == 0
     assert isinstance(state(service, other), Pending)
+    assert "left to others: 1 queued: of stub-2.0, which this worker does not have" in caplog.text
+    assert "left to others: 1 queued: baked graphs of stub-1.0, whose weights only their asker has" in caplog.text
+
+
+def started_worker(running: RunningService, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from graphcache_client.cli.app import main; main()", "worker"]
+    command += ["--toolchain", "stub", "--url", running.url, "--work-dir", str(folder / "work")]
+    variables = environment(STUB_PIDS=str(folder / "pids"))
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.xdist_group("worker")
+def test_an_idle_worker_stops_at_once_and_is_granted_nothing_more(running, service, tmp_path):
+    before = service.stats().waiters
+    worker = started_worker(running, tmp_path)
+    until(lambda: service.stats().waiters > before, "the worker's claim is held open")
+    began = time.monotonic()
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert time.monotonic() - began < CLAIM_WAIT_S / 2
+    until(lambda: service.stats().waiters == before, "the service lets go of the claim")
+    key = stub_key()
+    queue(service, key)
+    assert service.graph(key.digest).state == "queued"
+    assert drain(service, tmp_path) == 1
 
 
 @pytest.mark.xdist_group("worker")
 def test_sigterm_kills_the_compile_and_gives_the_lease_back(running, service, tmp_path):
     key = stub_key("hang")
     queue(service, key)
-    command = [sys.executable, "-c", "from graphcache_client.cli.app import main; main()", "worker"]
-    command += ["--toolchain", "stub", "--url", running.url, "--work-dir", str(tmp_path / "work")]
-    variables = environment(STUB_PIDS=str(tmp_path / "pids"))
-    worker = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    worker = started_worker(running, tmp_path)
     pids = pids_in(tmp_path / "pids")
     worker.send_signal(signal.SIGTERM)
     printed, _ = worker.communicate(timeout=60)
