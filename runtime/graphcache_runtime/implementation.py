@@ -70,16 +70,17 @@ def _planned(
     layer: HotLayer, training: bool, x_TH: Tensor, index_TK: Tensor, weights_TK: Tensor, gate_up: Tensor, down: Tensor
 ) -> tuple[Plan, Tensor]:
     """A new plan; or the first run's, and the router weights in its order, where checkpointing runs a forward again."""
+    backward = backward_kind(x_TH, gate_up, down)
     if in_backward():
         plan = layer.plans.recall(x_TH)
         if plan is not None:
             layer.stats.recomputed += 1
-            plan = layer.plan_again(plan, backward_kind(x_TH, gate_up, down))
+            plan = layer.plan_again(plan, backward)
             return plan, align(weights_TK, index_TK, plan)
     with torch.no_grad():
         if training:
             layer.observe(index_TK, gate_up, down)
-        plan = layer.plan(index_TK, gate_up, down, backward_kind(x_TH, gate_up, down))
+        plan = layer.plan(index_TK, gate_up, down, backward)
     if training:
         layer.plans.remember(x_TH, plan)
     return plan, weights_TK

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 from fakes.tiny_models import tiny, token_ids
-from fakes.torch_graphs import VERSION, TorchGraphs
+from fakes.torch_graphs import VERSION, TorchGraph, TorchGraphs
 
 from graphcache_runtime import LADDERS, Ladder, enable, hot_sets_from
 from graphcache_runtime.graph_table import GraphTable, KeyNotPlanned
 from graphcache_runtime.handle import MoeHandle
+from graphcache_wire import GraphKey
 
 
 def frozen(family: str = "qwen3-moe") -> Any:
@@ -94,6 +95,22 @@ def test_without_any_graph_training_goes_on_and_gets_faster_as_graphs_arrive() -
         pass
     torch.testing.assert_close(step(model), want, rtol=1e-4, atol=1e-4)
     assert handle.stats()["device_calls"] == 4
+
+
+@pytest.mark.parametrize("missing", ["moe-experts-fwd", "moe-experts-bwd-lora"])
+def test_a_step_runs_hot_only_when_the_graphs_of_both_directions_are_there(missing: str) -> None:
+    model, graphs = frozen(), TorchGraphs()
+
+    def load(key: GraphKey) -> TorchGraph:
+        raise AssertionError(f"training waited for {key.label()}")
+
+    table = GraphTable(load, try_load=lambda key: None if key.kind == missing else graphs(key), poll_s=3600)
+    handle = on_graphs(model, table, policy="ready-buckets", e_hot=3)
+    step(model)
+    table.poll()
+    step(model)
+    assert handle.stats()["device_calls"] == 0
+    assert len(graphs.loads) > 0
 
 
 def test_hot_sets_follow_the_router_and_each_change_uploads_once() -> None:
