@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from graphcache_wire import FailureClass
@@ -28,12 +29,13 @@ class Usage:
 class Death:
     """How the child ended: its exit code (negative: the signal), and what is known beside it.
 
-    ``killed``: we did it. ``system_ran_out``: the kernel killed processes for want of memory meanwhile.
+    ``killed``: we did it. ``oom_counted_in``: the file in which the kernel counted, meanwhile, that it killed a process
+    for want of memory; None where it counted none.
     """
 
     exit_code: int
     killed: Killed | None
-    system_ran_out: bool
+    oom_counted_in: Path | None
     usage: Usage
 
 
@@ -47,8 +49,9 @@ def judged(death: Death, said: Mapping[str, Any]) -> Killed | None:
         return None if failure_class is None else Killed(FailureClass(failure_class), said["message"])
     if death.killed:
         return death.killed
-    if death.exit_code == -signal.SIGKILL and death.system_ran_out:
-        return Killed(FailureClass.OUT_OF_MEMORY, "the system ran out of memory and killed the compile")
+    if death.exit_code == -signal.SIGKILL and death.oom_counted_in:
+        message = f"the system ran out of memory and killed the compile (counted in {death.oom_counted_in})"
+        return Killed(FailureClass.OUT_OF_MEMORY, message)
     if death.exit_code < 0:
         return Killed(FailureClass.CRASHED, f"the compiler died of {_signal_name(-death.exit_code)}")
     return Killed(FailureClass.CRASHED, f"the compile ended with status {death.exit_code} and without a result")

@@ -23,15 +23,6 @@ def kill_session(leader: int) -> None:
         return
 
 
-def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
-    """How many processes the kernel has killed for want of memory since it started; 0 where it does not say."""
-    try:
-        lines = vmstat.read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-
 def _resident_pages(process: str, session: int) -> int:
     """0 where the process is of another session, or has gone."""
     try:

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 from graphcache_client import CompileAttemptFailed, CompileHere
+from graphcache_runtime.compiling.cgroup import oom_kills
 from graphcache_runtime.compiling.child import RESULT, CompileSpec, ReportPhase
 from graphcache_runtime.compiling.end import Death, Killed, Usage, judged
-from graphcache_runtime.compiling.process_tree import kill_session, oom_kills, session_memory_bytes
+from graphcache_runtime.compiling.process_tree import kill_session, session_memory_bytes
 from graphcache_wire import FailureClass, GraphKey
 
 POLL_S: Final = 0.2
@@ -154,7 +155,9 @@ class _Child:
             self._peak_memory_bytes = max(self._peak_memory_bytes, memory_bytes)
             killed = reason_to_kill(time.monotonic() - began, memory_bytes, cancelled.is_set(), limits)
         self.end()
-        return Death(self._process.returncode, killed, oom_kills() > self._oom_kills_before, self._usage)
+        kills = oom_kills()
+        counted_in = kills.source if kills.count > self._oom_kills_before.count else None
+        return Death(self._process.returncode, killed, counted_in, self._usage)
 
     def end(self) -> None:
         """Kill what still runs of the session, and reap the child. Safe to repeat."""

@@ -2,9 +2,9 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from graphcache_runtime.compiling.cgroup import memory_limit_bytes
 from graphcache_runtime.compiling.run import DEFAULT_TIME_LIMIT_S, CompileLimits
 
 SYSTEM_SHARE: Final = 0.9
@@ -63,11 +63,7 @@ def settings_for(
     )
 
 
-def this_machine(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> Machine:
+def this_machine() -> Machine:
     """The cores of this process's affinity; the smaller of the machine's memory and the container's limit."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = cgroup.read_text().strip()
-    except OSError:
-        limit = "max"
-    return Machine(len(os.sched_getaffinity(0)), memory_bytes if limit == "max" else min(memory_bytes, int(limit)))
+    return Machine(len(os.sched_getaffinity(0)), min(memory_bytes, memory_limit_bytes() or memory_bytes))

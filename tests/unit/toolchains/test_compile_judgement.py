@@ -9,7 +9,6 @@ from fakes.compiles import stub_key
 
 from graphcache_runtime.compiling.check import WrongGraph, check_graph
 from graphcache_runtime.compiling.end import Death, Killed, Usage, judged
-from graphcache_runtime.compiling.process_tree import oom_kills
 from graphcache_runtime.compiling.run import CompileLimits, child_environment, reason_to_kill
 from graphcache_runtime.experts import graph_definition
 from graphcache_wire import FailureClass
@@ -37,23 +36,23 @@ def test_a_compile_of_three_quarters_of_an_hour_is_within_the_default_limit():
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "system_ran_out", "expected"),
+    ("exit_code", "oom_counted_in", "expected"),
     [
-        (-signal.SIGKILL, True, FailureClass.OUT_OF_MEMORY),
-        (-signal.SIGKILL, False, FailureClass.CRASHED),
-        (-signal.SIGSEGV, True, FailureClass.CRASHED),
-        (0, False, FailureClass.CRASHED),
+        (-signal.SIGKILL, Path("/proc/vmstat"), FailureClass.OUT_OF_MEMORY),
+        (-signal.SIGKILL, None, FailureClass.CRASHED),
+        (-signal.SIGSEGV, Path("/proc/vmstat"), FailureClass.CRASHED),
+        (0, None, FailureClass.CRASHED),
     ],
 )
-def test_a_death_without_a_result_is_classed_by_signal_and_system(exit_code, system_ran_out, expected):
-    failure = judged(Death(exit_code, None, system_ran_out, USAGE), {})
+def test_a_death_without_a_result_is_classed_by_signal_and_system(exit_code, oom_counted_in, expected):
+    failure = judged(Death(exit_code, None, oom_counted_in, USAGE), {})
     assert failure is not None
     assert failure.failure_class is expected
 
 
 def test_a_good_result_counts_though_a_limit_was_reached_behind_it():
     killed = Killed(FailureClass.TIME_LIMIT, "late")
-    assert judged(Death(-9, killed, False, USAGE), {"failure_class": None}) is None
+    assert judged(Death(-9, killed, None, USAGE), {"failure_class": None}) is None
 
 
 def test_settings_of_a_users_shell_do_not_reach_the_compiler(tmp_path):
@@ -64,12 +63,6 @@ def test_settings_of_a_users_shell_do_not_reach_the_compiler(tmp_path):
     assert child["OMP_NUM_THREADS"] == "2"
     assert not [name for name in child if "INDUCTOR" in name]
     assert Path(child["TMPDIR"]).is_relative_to(tmp_path)
-
-
-def test_the_kernels_count_of_killed_processes_is_read(tmp_path):
-    (tmp_path / "vmstat").write_text("pgfault 1\noom_kill 7\n")
-    assert oom_kills(tmp_path / "vmstat") == 7
-    assert oom_kills(tmp_path / "absent") == 0
 
 
 class Changed:
