@@ -75,9 +75,9 @@ def worker(
 
 
 def doctor(
-    toolchain: Annotated[list[str] | None, typer.Argument(help="Only these; each must be usable.")] = None,
+    toolchain: Annotated[list[str] | None, typer.Argument(help="Only these; each must be able to compile.")] = None,
 ) -> None:
-    """Say which toolchains can compile here, and what the others lack. Exit status 1 if a named one cannot."""
+    """Say which toolchains compile and load here, and what is missing. Exit status 1 if a named one cannot compile."""
     from graphcache_runtime.doctor import diagnoses, print_diagnoses
 
     found = diagnoses(toolchain or [])
@@ -100,9 +100,16 @@ def size_bytes(text: str) -> int:
 
 def _versions(names: list[str]) -> dict[str, str]:
     """From the version of each toolchain to its name; raises ToolchainError with what is missing."""
+    from graphcache_runtime.toolchains.base import ToolchainUnavailable
     from graphcache_runtime.toolchains.registry import toolchain_named
 
-    return {toolchain_named(name).version(): name for name in names}
+    versions = {}
+    for name in names:
+        toolchain = toolchain_named(name)
+        if reasons := toolchain.missing():
+            raise ToolchainUnavailable(f"{name} cannot compile here: {'; '.join(reasons)}")
+        versions[toolchain.version()] = name
+    return versions
 
 
 def _service(url: str | None, name: str | None) -> ServiceClient:

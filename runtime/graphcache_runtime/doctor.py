@@ -1,4 +1,4 @@
-"""doctor: which toolchains can compile on this machine, what is missing for the others, and where graphs will run."""
+"""doctor: which toolchains can compile on this machine, which can only load, what is missing, and where graphs run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,11 +12,15 @@ from graphcache_runtime.toolchains.registry import toolchain_named, toolchain_na
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One toolchain: its version where it is usable, else one sentence for each missing piece."""
+    """One toolchain: its version where it can compile, else one sentence for each missing piece.
+
+    ``loads``: graphs that others compiled can be loaded and run here. ``runs_on``: where, as far as it is known.
+    """
 
     name: str
     version: str | None
     missing: list[str] = field(default_factory=list)
+    loads: bool = False
     runs_on: str = ""
 
     @property
@@ -33,17 +37,18 @@ def diagnosis(name: str) -> Diagnosis:
     try:
         toolchain = toolchain_named(name)
         missing = toolchain.missing()
-        if missing:
-            return Diagnosis(name, None, missing)
-        return Diagnosis(name, toolchain.version(), runs_on=toolchain.runs_on())
+        loads = not toolchain.missing_to_load()
+        version = None if missing else toolchain.version()
+        return Diagnosis(name, version, missing, loads, toolchain.runs_on() if loads else "")
     except ToolchainError as error:
         return Diagnosis(name, None, [str(error)])
 
 
 def print_diagnoses(found: Iterable[Diagnosis], console: Console) -> None:
-    table = Table("toolchain", "compiles here", "runs on")
+    table = Table("toolchain", "compiles here", "loads here", "runs on")
     table.add_column("version, or what is missing", overflow="fold")
     for one in found:
         told = one.version or "\n".join(f"- {reason}" for reason in one.missing)
-        table.add_row(one.name, "yes" if one.usable else "no", one.runs_on or "-", told)
+        compiles, loads = ("yes" if can else "no" for can in (one.usable, one.loads))
+        table.add_row(one.name, compiles, loads, one.runs_on or "-", told)
     console.print(table)

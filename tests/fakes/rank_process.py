@@ -5,6 +5,7 @@ python rank_process.py RANK FOLDER
 
 import json
 import sys
+from dataclasses import astuple
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,6 +29,9 @@ class EagerToolchain:
     prefix = "eager-"
 
     def missing(self) -> list[str]:
+        return []
+
+    def missing_to_load(self, version: str | None = None) -> list[str]:
         return []
 
     def version(self) -> str:
@@ -60,13 +64,15 @@ def main(rank: int, folder: Path) -> None:
     model = tiny("qwen3-moe").train()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("q_proj" in name)
-    handle = enable(model, graphs=cache, toolchain=toolchain, e_hot=3, policy="wait", replan_every=2)
+    handle = enable(model, graphs=cache, toolchain=toolchain, e_hot=3, policy="wait", replan_every=2, costs="measured")
     for step in range(4):
         ids = token_ids(16 + 8 * rank + step)
         model(ids, labels=ids).loss.backward()
         for parameter in model.parameters():
             if parameter.grad is not None:
                 distributed.all_reduce(parameter.grad)
+    meter = next(iter(handle.layers.values())).shared.costs
+    assert meter is not None
     print(
         json.dumps(
             {
@@ -74,6 +80,8 @@ def main(rank: int, folder: Path) -> None:
                 "used": [key.digest for key in handle.keys_used()],
                 "hot_sets": handle.hot_sets(),
                 "replans": handle.stats()["replans"],
+                "costs": astuple(meter.of_rank_0()),
+                "own_costs": astuple(meter.costs),
             }
         )
     )

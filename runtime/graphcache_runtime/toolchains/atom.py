@@ -58,6 +58,9 @@ class AtomToolchain:
     def missing(self) -> list[str]:
         return [] if find_spec("rebel") else [NOT_INSTALLED]
 
+    def missing_to_load(self, version: str | None = None) -> list[str]:
+        return self.missing()
+
     def version(self) -> str:
         try:
             return f"{self.prefix}{version(PACKAGE)}"

@@ -76,6 +76,13 @@ class Toolchain(Protocol):
         """What keeps it from compiling here, one sentence each with how to install it; empty when it can."""
         ...
 
+    def missing_to_load(self, version: str | None = None) -> list[str]:
+        """What keeps graphs of this version, or of any, from being loaded here; empty when they load.
+
+        Loading asks for less than compiling: a training node may have no compiler.
+        """
+        ...
+
     def version(self) -> str:
         """The string of ``GraphKey.toolchain``: everything about the compiler and its target that changes the bytes.
 

@@ -108,6 +108,11 @@ class ToolchainContract:
         assert type(toolchain_of(version)) is type(toolchain)
         assert toolchain.name == self.toolchain_name
 
+    def test_it_loads_its_own_version_here_and_says_why_no_other(self, toolchain: Toolchain) -> None:
+        assert toolchain.missing_to_load() == []
+        assert toolchain.missing_to_load(toolchain.version()) == []
+        assert "0.0.1" in toolchain.missing_to_load(f"{toolchain.prefix}0.0.1")[0]
+
     @pytest.mark.parametrize(("kind", "keeps"), list(MODULES))
     def test_a_graph_of_every_kind_agrees_with_pytorch(
         self, toolchain: Toolchain, compiles: CompiledOnce, kind: Kind, keeps: bool

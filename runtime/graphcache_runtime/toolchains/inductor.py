@@ -112,11 +112,25 @@ class InductorToolchain:
         self._features = cpu_features() if features is None else features
 
     def missing(self) -> list[str]:
-        lacks = lacking(CPU_LEVEL, self._features)
-        reasons = [f"this CPU lacks {', '.join(lacks)}, which level {CPU_LEVEL} needs"] if lacks else []
+        reasons = self.missing_to_load()
         if shutil.which(_cxx()) is None:
             reasons.append(f"no C++ compiler {_cxx()!r} on PATH: install g++ (Debian: apt-get install g++), or set CXX")
         return reasons
+
+    def missing_to_load(self, version: str | None = None) -> list[str]:
+        if version is None:
+            return self._lacking(CPU_LEVEL)
+        made_by = _VERSION.fullmatch(version)
+        if made_by is None or made_by["level"] not in LEVELS:
+            return [f"{version} is no version of inductor that is known here"]
+        reasons = self._lacking(made_by["level"])
+        if made_by["torch"] != torch.__version__:
+            reasons.append(f"compiled for torch {made_by['torch']}; here is {torch.__version__}")
+        return reasons
+
+    def _lacking(self, level: str) -> list[str]:
+        lacks = lacking(level, self._features)
+        return [f"this CPU lacks {', '.join(lacks)}, which level {level} needs"] if lacks else []
 
     def version(self) -> str:
         if reasons := self.missing():
@@ -144,22 +158,14 @@ class InductorToolchain:
         return CompiledGraph(compiled, {"cpu_level": CPU_LEVEL})
 
     def load(self, path: Path, key: GraphKey) -> LoadedGraph:
-        self._check_loadable(key)
+        if reasons := self.missing_to_load(key.toolchain):
+            raise LoadFailed(f"{key.label()}: {'; '.join(reasons)}")
         try:
             _check_holds(path, key)
             model = _loaded(path)
         except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
             raise LoadFailed(f"{key.label()}: {path} is no AOTInductor package that loads here: {error}") from error
         return InductorGraph(model, interface_of(key))
-
-    def _check_loadable(self, key: GraphKey) -> None:
-        made_by = _VERSION.fullmatch(key.toolchain)
-        if made_by is None or made_by["level"] not in LEVELS:
-            raise LoadFailed(f"{key.label()}: {key.toolchain} is no version of inductor that is known here")
-        if lacks := lacking(made_by["level"], self._features):
-            raise LoadFailed(f"{key.label()} was compiled for {made_by['level']}; this CPU lacks {', '.join(lacks)}")
-        if made_by["torch"] != torch.__version__:
-            raise LoadFailed(f"{key.label()} was compiled for torch {made_by['torch']}; here is {torch.__version__}")
 
 
 def _cxx() -> str:

@@ -78,6 +78,12 @@ class RngdToolchain:
     def missing(self) -> list[str]:
         return vendor.missing_pieces()
 
+    def missing_to_load(self, version: str | None = None) -> list[str]:
+        reasons = vendor.missing_packages()
+        if reasons or version in (None, self.version()):
+            return reasons
+        return [f"compiled by {version}; here is {self.version()}"]
+
     def version(self) -> str:
         return vendor.toolchain_version()
 
@@ -113,8 +119,8 @@ class RngdToolchain:
             described = read_description(path)
             if described.key != key:
                 raise LoadFailed(f"{path} holds {described.key.label()} ({described.toolchain}), not {key.label()}")
-            if described.toolchain != self.version():
-                raise LoadFailed(f"{key.label()} was compiled by {described.toolchain}; here is {self.version()}")
+            if reasons := self.missing_to_load(described.toolchain):
+                raise LoadFailed(f"{key.label()}: {'; '.join(reasons)}")
             on_device = self._runs_on_device()
             names = [RUNNABLE if on_device else LOWERED, *(WEIGHTS if key.mode == "baked" else ())]
             parts = read_parts(path, names)

@@ -52,18 +52,22 @@ SETTINGS: Final = frozenset(_BOOLEANS) | frozenset(_INTEGERS) | frozenset(_CHOIC
 
 def missing_pieces() -> list[str]:
     """What keeps the compiler from working here, found without importing it."""
-    reasons = []
-    try:
-        installed = version(PACKAGE)
-    except PackageNotFoundError:
+    if not _is_installed(PACKAGE):
+        return missing_packages()
+    second = f"{BINARY} is neither installed nor on PATH: pip install {BINARY}=={version(PACKAGE)}"
+    return missing_packages() + ([] if _binary() else [second]) + _missing_cross_compiler()
+
+
+def missing_packages() -> list[str]:
+    """What keeps its graphs from being loaded here: the package itself, and the torch that it needs."""
+    if not _is_installed(PACKAGE):
         return [f"{PACKAGE} is not installed: scripts/rngd_env.sh makes an environment with it (7.3 GB)"]
     wanted = _wanted_torch()
-    if wanted and torch.__version__.split("+")[0] != wanted:
-        mismatch = f"{PACKAGE} {installed} needs torch {wanted}, here is {torch.__version__}"
-        reasons.append(f"{mismatch}: pip install torch=={wanted}")
-    if _binary() is None:
-        reasons.append(f"{BINARY} is neither installed nor on PATH: pip install {BINARY}=={installed}")
-    return reasons + _missing_cross_compiler()
+    if not wanted or torch.__version__.split("+")[0] == wanted:
+        return []
+    return [
+        f"{PACKAGE} {version(PACKAGE)} needs torch {wanted}, here is {torch.__version__}: pip install torch=={wanted}"
+    ]
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from graphcache_runtime.experts import graph_definition
+from graphcache_runtime.experts import GRAPH_OPTIONS, graph_definition
 from graphcache_runtime.toolchains.base import CompiledGraph, CompileRejected, LoadFailed, check_inputs
 from graphcache_runtime.toolchains.interface import interface_of
 
@@ -43,6 +43,9 @@ class StubToolchain:
     def missing(self):
         return []
 
+    def missing_to_load(self, version=None):
+        return [] if version in (None, VERSION) else [f"compiled by {version}; here is {VERSION}"]
+
     def version(self):
         return VERSION
 
@@ -50,8 +53,7 @@ class StubToolchain:
         return "host CPU"
 
     def compile(self, key, folder, report, weights=None):
-        known = {"dtype", "mode", "weights", "behave", "flags"}
-        if unknown := sorted(key.options.keys() - known):
+        if unknown := sorted(key.options.keys() - GRAPH_OPTIONS - {"behave", "flags"}):
             raise CompileRejected(f"stub has no option {', '.join(unknown)}")
         print(f"stub compiler at work, threads {os.environ.get('OMP_NUM_THREADS')}", flush=True)
         report("lower", 0.25)

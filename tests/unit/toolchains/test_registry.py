@@ -1,6 +1,10 @@
 """Toolchains are found by entry point, built-in ones and plug-ins alike."""
 
+import subprocess
+import sys
+
 import pytest
+from fakes.compiles import environment
 
 from graphcache_runtime.doctor import diagnoses, diagnosis
 from graphcache_runtime.toolchains.inductor import InductorToolchain
@@ -46,8 +50,18 @@ def test_the_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     found = diagnosis("inductor")
     assert not found.usable
+    assert found.loads
+    assert found.runs_on == "host CPU"
     assert "'no-such-compiler'" in found.missing[0]
     assert "apt-get install g++" in found.missing[0]
+
+
+def test_a_worker_without_a_compiler_does_not_start_and_says_what_is_missing():
+    command = [sys.executable, "-m", "graphcache_client", "worker", "--url", "http://127.0.0.1:1"]
+    variables = environment(CXX="no-such-compiler")
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "inductor cannot compile here: no C++ compiler 'no-such-compiler' on PATH" in done.stderr
 
 
 def test_atom_says_that_its_compiler_is_missing():

@@ -15,6 +15,7 @@ from fakes.compiles import environment, is_alive, pids_in, stub_key, until
 from fakes.running_service import RunningService
 
 from graphcache_client import HeldLease, LeaseLost, ServiceClient, ServiceUnavailable
+from graphcache_runtime.toolchains.offered import known_versions
 from graphcache_runtime.worker.job import keep_trying
 from graphcache_runtime.worker.settings import Machine, settings_for
 from graphcache_runtime.worker.worker import CLAIM_WAIT_S, Worker
@@ -77,6 +78,7 @@ def test_a_drained_queue_is_published_or_failed_with_the_compilers_words(service
     assert attempt.cpu_s > 0
     assert attempt.peak_memory_bytes > 50 * MIB
     assert list(tmp_path.iterdir()) == []
+    assert known_versions(service.stats(group_by="toolchain"))[:2] == ["stub-1.0", "stub-1.0"]
 
 
 @pytest.mark.xdist_group("worker")
