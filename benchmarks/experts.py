@@ -29,7 +29,10 @@ from graphcache_runtime.graph_table import GraphTable
 from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS
-from graphcache_runtime.layer import HotLayer, Shared
+from graphcache_runtime.layer import HotLayer
+from graphcache_runtime.planning.costs import RNGD
+from graphcache_runtime.planning.measured import CostMeter
+from graphcache_runtime.shared import Shared
 from graphcache_runtime.toolchains.base import LoadedGraph
 from graphcache_runtime.toolchains.inductor import InductorToolchain
 from graphcache_runtime.weights.uploader import Uploader
@@ -147,7 +150,7 @@ def transformers_path(implementation: str, case: Case) -> Forward:
 
 
 def our_path(case: Case, hot: int, graphs: GraphTable, version: str) -> Forward:
-    shared = Shared(graphs, Chooser(LADDERS["packed"]), Uploader(), Arena())
+    shared = Shared(graphs, Chooser(LADDERS["packed"]), Uploader(), Arena(), CostMeter(RNGD))
     layer = HotLayer(case.name, case.experts, ExpertKeys(version, H, F, case.down.dtype), range(hot), shared)
     ones = torch.ones(case.index_R1.shape, dtype=case.x_RH.dtype)
 

@@ -25,11 +25,25 @@ from graphcache_runtime.graph_table import GraphTable
 from graphcache_runtime.toolchains.base import LoadedGraph
 from graphcache_wire import GraphKey, Kind
 
-H, F, EXPERTS, TOP_K, HOT = 2048, 768, 128, 8, 32
+TOP_K = 8
 BESIDE_MS, ROWS_OVER_MS, ROWS_BACK_MS = 10.0, 2.6, 7.8
 WORK_MS = {Kind.EXPERTS_FORWARD: 6.3, Kind.EXPERTS_BACKWARD_LORA: 9.0}
 MEASURED_ROWS = 32 * 64
 PREDECESSORS_RATIO = 0.97
+
+
+@dataclass(frozen=True)
+class MeasuredSize:
+    """The sizes of a layer; the defaults are those of Qwen3-30B-A3B with a quarter of the experts hot."""
+
+    h: int = 2048
+    f: int = 768
+    experts: int = 128
+    hot: int = 32
+
+
+SIZE = MeasuredSize()
+"""What the device's figures were measured with; its work grows with h and f, its transfers with h."""
 
 
 @dataclass(frozen=True)
@@ -64,40 +78,46 @@ class InstantGraph:
 def modelled_ms(key: GraphKey) -> float:
     """A call on an RNGD: a backward takes x and dy over, a forward x; work and rows grow with the padded rows."""
     over = 2 if key.kind is not Kind.EXPERTS_FORWARD else 1
-    grown = key.e_hot * key.bucket / MEASURED_ROWS
-    return BESIDE_MS + grown * (over * ROWS_OVER_MS + WORK_MS[key.kind] + ROWS_BACK_MS)
+    grown = key.e_hot * key.bucket / MEASURED_ROWS * key.h / SIZE.h
+    return BESIDE_MS + grown * (over * ROWS_OVER_MS + WORK_MS[key.kind] * key.f / SIZE.f + ROWS_BACK_MS)
 
 
 class ZipfRouter(nn.Module):
-    """A router whose choice follows Zipf's law, as a trained one's roughly does; expert 0 is the busiest."""
+    """A router whose choice follows Zipf's law, as a trained one's roughly does; expert 0 is the busiest.
 
-    def __init__(self, tokens: int) -> None:
+    It knows what up to ``tokens`` tokens choose, whatever they are.
+    """
+
+    def __init__(self, tokens: int, experts: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(0)
-        weight_E = -torch.log(torch.arange(1, EXPERTS + 1).float())
-        noise = -torch.log(-torch.log(torch.rand(tokens, EXPERTS, generator=generator)))
+        weight_E = -torch.log(torch.arange(1, experts + 1).float())
+        noise = -torch.log(-torch.log(torch.rand(tokens, experts, generator=generator)))
+        self.experts = experts
         self.index_TK = torch.topk(weight_E + noise, TOP_K).indices
         self.weights_TK = torch.full((tokens, TOP_K), 1.0 / TOP_K)
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.zeros(len(self.index_TK), EXPERTS), self.weights_TK, self.index_TK
+        tokens = hidden.shape[:-1].numel()
+        return torch.zeros(tokens, self.experts), self.weights_TK[:tokens], self.index_TK[:tokens]
 
 
-def build(tokens: int) -> Any:
+def build(tokens: int, size: MeasuredSize = SIZE) -> Any:
+    """One decoder layer for up to ``tokens`` tokens, with LoRA on q and v."""
     from peft import LoraConfig, get_peft_model
     from transformers import Qwen3MoeConfig, Qwen3MoeModel
 
     torch.manual_seed(0)
     config = Qwen3MoeConfig(
         vocab_size=256,
-        hidden_size=H,
-        intermediate_size=F,
-        moe_intermediate_size=F,
+        hidden_size=size.h,
+        intermediate_size=size.f,
+        moe_intermediate_size=size.f,
         num_hidden_layers=1,
         num_attention_heads=32,
         num_key_value_heads=4,
         head_dim=128,
-        num_experts=EXPERTS,
+        num_experts=size.experts,
         num_experts_per_tok=TOP_K,
     )
     with torch.device("meta"):
@@ -108,7 +128,7 @@ def build(tokens: int) -> Any:
     for parameter in model.parameters():
         nn.init.normal_(parameter, 0.0, 0.02)
     model.rotary_emb = type(model.rotary_emb)(config)
-    model.layers[0].mlp.gate = ZipfRouter(tokens)
+    model.layers[0].mlp.gate = ZipfRouter(tokens, size.experts)
     return get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"])).train()
 
 
@@ -128,12 +148,12 @@ def step_ms(model: Any, tokens: int, repeats: int, between: Callable[[], None]) 
 def measure(tokens: int, repeats: int) -> list[Row]:
     model = build(tokens)
     nowhere = GraphTable(_no_device, try_load=lambda key: None)
-    handle = enable(model, graphs=nowhere, toolchain_version="none-1", e_hot=HOT, policy="host")
+    handle = enable(model, graphs=nowhere, toolchain_version="none-1", e_hot=SIZE.hot, policy="host")
     host_ms = step_ms(model, tokens, repeats, lambda: None)
     handle.disable()
     clock: list[float] = []
     handle = enable(
-        model, graphs=lambda key: InstantGraph(key, clock), toolchain_version="none-1", e_hot=HOT, policy="wait"
+        model, graphs=lambda key: InstantGraph(key, clock), toolchain_version="none-1", e_hot=SIZE.hot, policy="wait"
     )
     hot_ms, device_ms = step_ms(model, tokens, repeats, clock.clear), sum(clock)
     stats = handle.stats()

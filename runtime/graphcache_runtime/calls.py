@@ -4,16 +4,13 @@ Legend: slots of the hot set, in order; the rows of each; the busiest slot needs
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from graphcache_runtime.ladder import Ladder
 from graphcache_runtime.planning.costs import Costs
 from graphcache_runtime.routing import DeviceCall
-
-TIERS: Final = (2, 4)
-"""Into how many groups of slots a layer's call may be split: each with a bucket, and a graph, of its own size."""
 
 
 class Policy(StrEnum):
@@ -43,7 +40,11 @@ class Choice:
     calls: tuple[DeviceCall, ...]
     way: str
     lacking: str = ""
+    weighed: tuple[tuple[str, float], ...] = ()
+    """Why: the ways that were weighed, and the expected seconds of the cheapest choice of each."""
 
+
+HOST: Final = Choice((), "host")
 
 IsThere = Callable[[int, int], bool]
 """``is_there(slots, bucket)``: whether all graphs of that size that the step needs are loaded."""
@@ -56,40 +57,45 @@ class Chooser:
     ladder: Ladder
     policy: Policy = Policy.WAIT
     overflow: Overflow = Overflow.BUCKET
-    costs: Costs | None = None
     tiers: tuple[int, ...] = ()
 
-    def choose(self, slot_rows: Sequence[int], ask: IsThere, is_there: IsThere) -> Choice:
+    def choose(self, slot_rows: Sequence[int], ask: IsThere, is_there: IsThere, costs: Costs | None = None) -> Choice:
         """The calls for slots with these rows. No rows: no call.
 
         Args:
+            costs: what to weigh with; without them one bucket, or its chunks, holds all rows.
             ask: also has a missing graph fetched, and compiled if need be; only used for the calls that are wished.
             is_there: only looks, so that nothing is compiled that no step wishes for.
         """
         busiest = max(slot_rows, default=0)
         if busiest == 0:
             return Choice((), "no-hot-rows")
-        wished = self._best(slot_rows, lambda slots, bucket: True)
+        wished = self._best(slot_rows, lambda slots, bucket: True, costs)
         lacking = [call for call in _sizes(wished.calls) if self.policy is not Policy.WAIT and not ask(*call)]
         if not lacking:
             return wished
         reason = f"bucket {lacking[0][1]} not ready"
         if self.policy is Policy.HOST:
-            return Choice((), "host", reason)
-        within = self._best(slot_rows, is_there)
-        return Choice(within.calls, f"ready-{within.way}" if within.calls else "host", reason)
+            return replace(HOST, lacking=reason)
+        within = self._best(slot_rows, is_there, costs)
+        if len(within.calls) > 1 and costs and cost_s(within, slot_rows, costs) > cost_s(HOST, slot_rows, costs):
+            within = HOST
+        return replace(within, way=f"ready-{within.way}" if within.calls else "host", lacking=reason)
 
-    def _best(self, slot_rows: Sequence[int], is_usable: IsThere) -> Choice:
+    def _best(self, slot_rows: Sequence[int], is_usable: IsThere, costs: Costs | None) -> Choice:
         slots = len(slot_rows)
         rungs = tuple(rung for rung in self.ladder.rungs if is_usable(slots, rung))
-        if self.overflow is Overflow.BUCKET or self.costs is None:
-            return _whole(slots, Ladder(rungs), max(slot_rows)) if rungs else Choice((), "host")
-        choices = [Choice((), "host"), *_candidates(slot_rows, rungs)]
+        if self.overflow is Overflow.BUCKET or costs is None:
+            return _whole(slots, Ladder(rungs), max(slot_rows)) if rungs else HOST
+        choices = [HOST, *_candidates(slot_rows, rungs)]
         for groups in self.tiers:
             if slots % groups == 0 and (tiered := _tiered(slot_rows, groups, self.ladder, is_usable)):
                 choices.append(tiered)
-        costs = self.costs
-        return min(choices, key=lambda choice: (cost_s(choice, slot_rows, costs), len(choice.calls)))
+        priced = sorted((cost_s(choice, slot_rows, costs), len(choice.calls), n) for n, choice in enumerate(choices))
+        cheapest_s: dict[str, float] = {}
+        for seconds, _, n in priced:
+            cheapest_s.setdefault(choices[n].way, seconds)
+        return replace(choices[priced[0][2]], weighed=tuple(cheapest_s.items()))
 
 
 def cost_s(choice: Choice, slot_rows: Sequence[int], costs: Costs) -> float:

@@ -16,7 +16,7 @@ from graphcache_runtime.shared import Shared
 from graphcache_runtime.stats import LayerStats
 from graphcache_runtime.weights.residency import Residency, wanted
 from graphcache_runtime.weights.uploader import StackBuffers
-from graphcache_wire import Kind
+from graphcache_wire import GraphKey, Kind
 
 
 class DeviceCalls:
@@ -48,6 +48,12 @@ class DeviceCalls:
             stats.padded_rows += call.slots * call.bucket
         stats.kept_bytes = max(stats.kept_bytes, sum(h.numel() * h.element_size() for h in of_calls))
         return tuple(of_calls)
+
+    def probe(self, key: GraphKey, stack: StackBuffers) -> Tensor:
+        """One forward call of ``key`` on rows of zeros, there and back: what a call of its size takes."""
+        graph = self._shared.graphs.get(key)
+        x = torch.zeros(key.e_hot, key.bucket, key.h, dtype=stack.down.dtype)
+        return graph(x.to(graph.device), stack.gate_up[: key.e_hot], stack.down[: key.e_hot])[0].to("cpu")
 
     def backward(
         self,

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from torch import nn
 from graphcache_runtime.implementation import attach, detach
 from graphcache_runtime.layer import HotLayer
 from graphcache_runtime.planning.hotset import first_hot_set
-from graphcache_runtime.planning.manifest_plan import Training, without_repeats
+from graphcache_runtime.planning.ladder_choice import COMPILE_S, LadderReport, Prices, choose_ladder, report
+from graphcache_runtime.planning.manifest_plan import Training, kinds_for, without_repeats
 from graphcache_runtime.shared import Shared
 from graphcache_runtime.stats import summary
 from graphcache_runtime.weights.stamps import advance_epoch
@@ -44,7 +46,8 @@ class MoeHandle:
 
     def stats(self) -> dict[str, Any]:
         """What all layers did since ``enable``; see ``graphcache_runtime.stats``."""
-        return summary((layer.stats for layer in self.layers.values()), self._shared.uploader.counts)
+        layers = (layer.stats for layer in self.layers.values())
+        return summary(layers, self._shared.uploader.counts, self._shared.costs.report())
 
     def save_stats(self, path: Path) -> None:
         """Write the totals and each layer's routed rows as JSON, whole or not at all: ``hot_sets_from`` reads it."""
@@ -68,6 +71,22 @@ class MoeHandle:
     def restrict(self, tokens: int | None) -> None:
         """Strict mode: a graph outside ``manifest(tokens)`` is an error from now on. None ends it."""
         self._shared.graphs.restrict(None if tokens is None else self.manifest(tokens))
+
+    def best_ladder(self, forwards: int, compile_s: float = COMPILE_S, rungs: int | None = None) -> LadderReport:
+        """The cheapest ladder for the busiest experts' rows as they were counted so far, and what it costs.
+
+        Args:
+            forwards: of all layers together that the next job will make; its compiles are spread over them.
+            compile_s: what one graph takes to compile.
+            rungs: how many rungs; as many as pay otherwise.
+        """
+        busiest: Counter[int] = Counter()
+        for layer in self.layers.values():
+            busiest.update(layer.stats.busiest)
+        slots = len(next(iter(self.layers.values())).hot)
+        kinds = len(kinds_for(self._training))
+        prices = Prices(self._shared.costs.costs, slots, forwards, kinds, compile_s)
+        return report(choose_ladder(busiest, prices, rungs), busiest, prices)
 
     def hot_sets(self) -> dict[str, tuple[int, ...]]:
         """The hot experts of each layer, by the module's name."""

@@ -3,15 +3,16 @@
 Legend: T tokens, K experts a token, A = T x K assignments, H model size.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from graphcache_runtime import packing
-from graphcache_runtime.calls import Choice, Policy
+from graphcache_runtime.calls import HOST, Choice, Policy
 from graphcache_runtime.device_calls import DeviceCalls
 from graphcache_runtime.host.experts import HostKernel
 from graphcache_runtime.host.kernels import choose
@@ -76,11 +77,12 @@ class HotLayer:
         check_expert_ids(index_TK, self.experts, self.name)
         routing = Routing(index_TK, self.experts)
         rows = slot_rows(routing, self.hot)
+        self._measure(backward, gate_up, down)
         choice = self._choose(rows, backward)
-        if choice.calls and self._stack(choice.calls[0], backward, gate_up, down) is None:
-            choice = Choice((), "host", "upload late")
+        if choice.calls and self._stack(self._key(choice.calls[0], backward), gate_up, down) is None:
+            choice = replace(HOST, lacking="upload late")
         plan = make_plan(routing, self.hot, choice.calls, choice.way)
-        self._count(plan, rows, routing, choice.lacking)
+        self._count(plan, rows, routing, choice)
         return plan
 
     def prefetch(self, gate_up: Tensor, down: Tensor) -> None:
@@ -106,7 +108,22 @@ class HotLayer:
         def is_there(slots: int, bucket: int) -> bool:
             return all(map(self.shared.graphs.is_loaded, self._keys(backward, slots, bucket)))
 
-        return self.shared.chooser.choose(slot_rows, ask, is_there)
+        return self.shared.chooser.choose(slot_rows, ask, is_there, self.shared.costs.costs)
+
+    def _measure(self, backward: Kind | None, gate_up: Tensor, down: Tensor) -> None:
+        """Measure the host once, and a call of each size once its graph is there; only where that is asked for."""
+        meter = self.shared.costs
+        if not meter.measures:
+            return
+        meter.measure_host(self._host_kernel(gate_up, down), gate_up, down)
+        for bucket in self.shared.chooser.ladder.rungs:
+            size = (len(self.hot), bucket)
+            key = self._keys(backward, *size)[0]
+            if size in meter.calls_s or not self.shared.graphs.is_loaded(key):
+                continue
+            stack = self._stack(key, gate_up, down)
+            if stack is not None:
+                meter.measure_call(size, functools.partial(self.calls.probe, key, stack))
 
     def _ask(self, backward: Kind | None, slots: int, bucket: int) -> bool:
         found = [self.shared.graphs.try_get(key) for key in self._keys(backward, slots, bucket)]
@@ -119,9 +136,13 @@ class HotLayer:
         kinds = (Kind.EXPERTS_FORWARD, backward)
         return [self.keys.key(kind, slots, bucket, keep=self.shared.keep) for kind in kinds]
 
-    def _stack(self, call: DeviceCall, backward: Kind | None, gate_up: Tensor, down: Tensor) -> StackBuffers | None:
+    def _key(self, call: DeviceCall, backward: Kind | None) -> GraphKey:
+        return self._keys(backward, call.slots, call.bucket)[0]
+
+    def _stack(self, key: GraphKey, gate_up: Tensor, down: Tensor) -> StackBuffers | None:
+        """The resident weights on the device of the graph ``key``; None when their upload does not end in time."""
         if self._device is None:
-            self._device = self.shared.graphs.get(self._keys(backward, call.slots, call.bucket)[0]).device
+            self._device = self.shared.graphs.get(key).device
         return self.residency.ensure(wanted(self.hot, gate_up, down, self._device))
 
     def observe(self, index_TK: Tensor, gate_up: Tensor, down: Tensor) -> None:
@@ -133,22 +154,26 @@ class HotLayer:
         if replanning is None or not replanning.every or self._counted % replanning.every:
             return
         upload_bytes = len(self.hot) * (gate_up[0].numel() + down[0].numel()) * gate_up.element_size()
-        hot = replanned(self.hot, self.counts.summed_over_ranks(), replanning, upload_bytes)
+        mean_E, costs = self.counts.summed_over_ranks(), self.shared.costs.of_rank_0()
+        hot = replanned(self.hot, mean_E, replanning, costs, upload_bytes)
         if hot != self.hot:
             self.hot = hot
             self.stats.replans += 1
 
-    def _count(self, plan: Plan, rows: Sequence[int], routing: Routing, lacking: str) -> None:
+    def _count(self, plan: Plan, rows: Sequence[int], routing: Routing, choice: Choice) -> None:
         stats, hot_rows = self.stats, plan.hot_rows
         stats.rows += plan.tokens * plan.top_k
         stats.hot_rows += hot_rows
         stats.host_rows += plan.host.rows
         stats.overflow_rows += sum(rows) - hot_rows
         stats.ways[plan.reason] += 1
+        for way, seconds in choice.weighed:
+            sums = stats.weighed_s.setdefault(plan.reason, {})
+            sums[way] = sums.get(way, 0.0) + seconds
         stats.busiest[max(rows, default=0)] += 1
         stats.routed.update(Counter({e: n for e, n in enumerate(routing.counts_E.tolist()) if n}))
-        if lacking:
-            stats.not_ready[lacking] += 1
+        if choice.lacking:
+            stats.not_ready[choice.lacking] += 1
 
     # --- running ------------------------------------------------------------------------------------------------------
 

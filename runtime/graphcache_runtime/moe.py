@@ -1,14 +1,14 @@
 """enable: a loaded transformers model's MoE layers run on compiled graphs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from torch import nn
 
 from graphcache_client import GraphCache
 from graphcache_runtime.cached_graphs import CachedGraphs
-from graphcache_runtime.calls import TIERS, Chooser, Overflow, Policy
+from graphcache_runtime.calls import Chooser, Overflow, Policy
 from graphcache_runtime.graph_table import GraphTable, LoadGraph
 from graphcache_runtime.handle import MoeHandle
 from graphcache_runtime.host.arena import Arena
@@ -20,6 +20,7 @@ from graphcache_runtime.layouts import Shapes, experts_modules, shapes_of
 from graphcache_runtime.planning.costs import Costs, rngd_costs
 from graphcache_runtime.planning.hotset import Replanning
 from graphcache_runtime.planning.manifest_plan import Training
+from graphcache_runtime.planning.measured import CostMeter
 from graphcache_runtime.shared import Shared
 from graphcache_runtime.toolchains.base import Toolchain
 from graphcache_runtime.weights.residency import UPLOAD_TIMEOUT_S
@@ -73,9 +74,11 @@ def enable(
     ladder: Ladder = LADDERS["packed"],
     policy: Policy | str = Policy.READY_BUCKETS,
     overflow: Overflow | str = Overflow.BUCKET,
-    costs: Costs | None = None,
+    tiers: Sequence[int] = (),
+    costs: Costs | Literal["measured"] | None = None,
     backward: Backward = "recompute",
     replan_every: int = 0,
+    second_slots: bool = False,
     strict_tokens: int | None = None,
     upload_timeout_s: float = UPLOAD_TIMEOUT_S,
 ) -> MoeHandle:
@@ -90,16 +93,22 @@ def enable(
         training: ``lora``, the experts' own weights are frozen; or ``full``. None: what the parameters say.
         policy: what to do while a graph is not ready.
         overflow: which calls to make for rows of very different numbers.
-        costs: what device and host cost; an RNGD's and its host's otherwise.
+        tiers: groups of slots, such as 2 and 4, that ``overflow="cost"`` may split a layer's call into; each number is
+            one more set of graphs.
+        costs: what device and host cost; ``measured``: found out here, as graphs arrive; an RNGD's and its host's
+            otherwise.
         backward: ``recompute``: the backward graph computes gate_up's product again, and nothing is kept on the device;
             or ``keep``: forward keeps it there, 2F values for each row of the buckets.
         replan_every: training forwards of a layer between two looks at its hot set; 0 keeps hot sets as they are.
+        second_slots: let a look give a busy expert a second slot, where the smaller bucket saves more than the host
+            then has to do.
         strict_tokens: make any graph an error that steps of so many tokens cannot need.
         upload_timeout_s: the longest a forward waits for an upload before it runs on the host.
 
     Raises:
         UnsupportedExperts: a layer's layout is none that the graphs have; names class and reason.
-        ValueError: the model has no MoE layer, a hot set names no expert, or ``training`` contradicts the parameters.
+        ValueError: the model has no MoE layer, a hot set names no expert, ``training`` contradicts the parameters, or
+            a setting has no effect without another.
     """
     modules = experts_modules(model)
     if not modules:
@@ -107,18 +116,20 @@ def enable(
     shapes = {name: shapes_of(module) for name, module in modules}
     training = _training(modules, training)
     first = next(iter(shapes.values()))
-    costs = costs or rngd_costs(first.h, first.f)
     slots = Hot(e_hot, hot_bytes, hot_fraction).slots(list(shapes.values()))
-    chooser = Chooser(ladder, Policy(policy), Overflow(overflow), costs)
-    if chooser.overflow is Overflow.COST:
-        chooser = replace(chooser, tiers=tuple(groups for groups in TIERS if slots % groups == 0))
+    chooser = Chooser(ladder, Policy(policy), Overflow(overflow), _tiers(tiers, slots, Overflow(overflow)))
+    if second_slots and not replan_every:
+        raise ValueError("second_slots is decided when a hot set is looked at: set replan_every too")
+    uploader = Uploader()
+    given = costs if isinstance(costs, Costs) else rngd_costs(first.h, first.f)
     shared = Shared(
         _table(graphs, toolchain),
         chooser,
-        Uploader(),
+        uploader,
         Arena(),
+        CostMeter(given, costs == "measured", uploader.counts),
         upload_timeout_s,
-        Replanning(replan_every, costs),
+        Replanning(replan_every, second_slots),
         keep=_keeps(backward),
     )
     version = toolchain_version if toolchain_version is not None else _version(toolchain)
@@ -131,6 +142,15 @@ def enable(
     handle = MoeHandle(layers, dict(modules), shared, training, owns_graphs=not isinstance(graphs, GraphTable))
     handle.restrict(strict_tokens)
     return handle
+
+
+def _tiers(tiers: Sequence[int], slots: int, overflow: Overflow) -> tuple[int, ...]:
+    uneven = [groups for groups in tiers if groups < 2 or slots % groups]
+    if uneven:
+        raise ValueError(f"tiers of {uneven[0]} groups cannot share {slots} hot experts evenly")
+    if tiers and overflow is not Overflow.COST:
+        raise ValueError('tiers are chosen by cost: set overflow="cost" too')
+    return tuple(tiers)
 
 
 def _keeps(backward: Backward) -> bool:

@@ -6,6 +6,7 @@ from graphcache_runtime.calls import Chooser
 from graphcache_runtime.graph_table import GraphTable
 from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.planning.hotset import Replanning
+from graphcache_runtime.planning.measured import CostMeter
 from graphcache_runtime.weights.residency import UPLOAD_TIMEOUT_S
 from graphcache_runtime.weights.uploader import Uploader
 
@@ -18,6 +19,7 @@ class Shared:
     chooser: Chooser
     uploader: Uploader
     arena: Arena
+    costs: CostMeter
     upload_timeout_s: float = UPLOAD_TIMEOUT_S
     replanning: Replanning | None = None
     keep: bool = False

@@ -1,7 +1,7 @@
 """What a layer did, counted: the numbers behind ``moe_stats()``."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ class LayerStats:
     """The most that one forward kept on the device for its backward: gate_up's outputs, where they are kept."""
     ways: Counter[str] = field(default_factory=Counter)
     """How the calls were chosen, by name."""
+    weighed_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Why: for each way that was chosen, the expected seconds of the ways that were weighed, summed over forwards."""
     not_ready: Counter[str] = field(default_factory=Counter)
     """Forwards that ran otherwise than wished, by reason."""
     busiest: Counter[int] = field(default_factory=Counter)
@@ -38,7 +40,7 @@ class LayerStats:
     replans: int = 0
 
 
-def summary(layers: Iterable[LayerStats], uploads: UploadCounts) -> dict[str, Any]:
+def summary(layers: Iterable[LayerStats], uploads: UploadCounts, costs: Mapping[str, Any]) -> dict[str, Any]:
     """The totals of all layers, ready for JSON."""
     totals = list(layers)
 
@@ -75,6 +77,20 @@ def summary(layers: Iterable[LayerStats], uploads: UploadCounts) -> dict[str, An
         "recomputed": total("recomputed"),
         "replans": total("replans"),
         "ways": merged("ways"),
+        "weighed_s": _weighed(totals),
+        "costs": dict(costs),
         "not_ready": merged("not_ready"),
         "busiest_expert_rows": merged("busiest"),
     }
+
+
+def _weighed(layers: Sequence[LayerStats]) -> dict[str, dict[str, float]]:
+    """For each way that was chosen by cost, the mean expected seconds of each way that was weighed then."""
+    means: dict[str, dict[str, float]] = {}
+    for way in sorted({way for layer in layers for way in layer.weighed_s}):
+        forwards = sum(layer.ways[way] for layer in layers)
+        sums = means.setdefault(way, {})
+        for layer in layers:
+            for other, seconds in layer.weighed_s.get(way, {}).items():
+                sums[other] = sums.get(other, 0.0) + seconds / forwards
+    return means

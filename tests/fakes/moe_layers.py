@@ -14,6 +14,8 @@ from graphcache_runtime.host.arena import Arena
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
 from graphcache_runtime.layer import HotLayer
+from graphcache_runtime.planning.costs import RNGD
+from graphcache_runtime.planning.measured import CostMeter
 from graphcache_runtime.shared import Shared
 from graphcache_runtime.weights.uploader import Uploader
 
@@ -28,12 +30,12 @@ def layer_for(
     **shared: Any,
 ) -> HotLayer:
     """A layer of the problem's shapes. ``graphs``: a loader or a table of ``version``; eager graphs otherwise."""
-    own = {name: shared.pop(name) for name in ("policy", "overflow", "costs", "tiers") if name in shared}
+    own = {name: shared.pop(name) for name in ("policy", "overflow", "tiers") if name in shared}
     chooser = Chooser(ladder, **own)
     graphs = TorchGraphs() if graphs is None else graphs
     table = graphs if isinstance(graphs, GraphTable) else GraphTable(graphs)
     experts, h, f = p.down.shape
-    settings: dict[str, Any] = {"uploader": Uploader(), "arena": Arena()} | shared
+    settings: dict[str, Any] = {"uploader": Uploader(), "arena": Arena(), "costs": CostMeter(RNGD)} | shared
     return HotLayer(
         "layers.0.mlp.experts",
         experts,

@@ -4,6 +4,7 @@ Every decision is a function of counts and costs alone, so ranks that add their 
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -54,13 +55,11 @@ class Replanning:
 
     Args:
         every: forwards between two looks; 0 never looks.
-        costs: what swaps are weighed by.
-        duplicates: let a busy expert have several slots where that lowers the bucket.
+        second_slots: let a busy expert have several slots where that lowers the bucket.
     """
 
     every: int
-    costs: Costs
-    duplicates: bool = False
+    second_slots: bool = False
 
 
 def first_hot_set(mean_E: Sequence[float], slots: int) -> tuple[int, ...]:
@@ -73,36 +72,53 @@ def saved_s(rows: float, costs: Costs) -> float:
     return costs.host_s(1.0 - math.exp(-rows), rows)
 
 
-def replanned(current: Sequence[int], mean_E: Sequence[float], plan: Replanning, upload_bytes: int) -> tuple[int, ...]:
+def forward_s(hot: Sequence[int], mean_E: Sequence[float], costs: Costs) -> float:
+    """What a forward is expected to cost beside its call: the padding that the busiest slot asks for, and the host."""
+    slots = Counter(hot)
+    busiest = max(mean_E[expert] / times for expert, times in slots.items())
+    cold_s = sum(saved_s(rows, costs) for expert, rows in enumerate(mean_E) if expert not in slots)
+    return len(hot) * busiest * costs.device_row_s + cold_s
+
+
+def replanned(
+    current: Sequence[int], mean_E: Sequence[float], plan: Replanning, costs: Costs, upload_bytes: int
+) -> tuple[int, ...]:
     """The hot set for the next ``plan.every`` forwards.
 
     Expert e takes the slot of f if that saves host time; and all swaps together must save more than the one upload of
-    the layer that they cost. Who stays keeps its slot.
+    the layer that they cost. Who stays keeps its slot. With ``plan.second_slots`` the padding that the busiest slot
+    costs is weighed too.
     """
+    hot = _swapped(current, mean_E, costs)
+    gain_s = sum(saved_s(mean_E[e], costs) for e in set(hot)) - sum(saved_s(mean_E[e], costs) for e in set(current))
+    if plan.second_slots:
+        hot = _share_busiest(hot, mean_E, costs)
+        gain_s = forward_s(current, mean_E, costs) - forward_s(hot, mean_E, costs)
+    return tuple(hot) if plan.every * gain_s > costs.upload_s(upload_bytes) else tuple(current)
+
+
+def _swapped(current: Sequence[int], mean_E: Sequence[float], costs: Costs) -> list[int]:
+    """Each slot whose expert the host would miss less than another; a second slot of an expert goes first."""
+    worth = [0.0 if expert in current[:slot] else saved_s(mean_E[expert], costs) for slot, expert in enumerate(current)]
     outside = [expert for expert in first_hot_set(mean_E, len(mean_E)) if expert not in set(current)]
-    by_worth = sorted(range(len(current)), key=lambda slot: (mean_E[current[slot]], -current[slot]))
-    hot, gain_s = list(current), 0.0
-    for slot, expert in zip(by_worth, outside, strict=False):
-        swap_s = saved_s(mean_E[expert], plan.costs) - saved_s(mean_E[current[slot]], plan.costs)
-        if swap_s <= 0:
+    hot = list(current)
+    for slot, expert in zip(sorted(range(len(hot)), key=lambda slot: (worth[slot], -hot[slot])), outside, strict=False):
+        if saved_s(mean_E[expert], costs) <= worth[slot]:
             break
-        hot[slot], gain_s = expert, gain_s + swap_s
-    if plan.duplicates:
-        gain_s += _share_busiest(hot, mean_E, plan.costs)
-    return tuple(hot) if plan.every * gain_s > plan.costs.upload_s(upload_bytes) else tuple(current)
+        hot[slot] = expert
+    return hot
 
 
-def _share_busiest(hot: list[int], mean_E: Sequence[float], costs: Costs) -> float:
-    """Give the busiest expert the slot of the least busy one while that pays; returns the seconds saved a forward."""
-    gained_s = 0.0
-    while len(hot) > 1:
-        rows = [mean_E[expert] / hot.count(expert) for expert in hot]
-        busiest, least = max(range(len(hot)), key=rows.__getitem__), min(range(len(hot)), key=rows.__getitem__)
-        shared = [*hot]
-        shared[least] = hot[busiest]
-        lower = max(mean_E[expert] / shared.count(expert) for expert in shared)
-        saved = len(hot) * (rows[busiest] - lower) * costs.device_row_s - saved_s(rows[least], costs)
-        if saved <= 0:
+def _share_busiest(hot: Sequence[int], mean_E: Sequence[float], costs: Costs) -> list[int]:
+    """Give the busiest expert the slot of the least busy one while that pays."""
+    best = list(hot)
+    while len(best) > 1:
+        slots = Counter(best)
+        rows = [mean_E[expert] / slots[expert] for expert in best]
+        busiest, least = max(range(len(best)), key=rows.__getitem__), min(range(len(best)), key=rows.__getitem__)
+        shared = [*best]
+        shared[least] = best[busiest]
+        if shared == best or forward_s(shared, mean_E, costs) >= forward_s(best, mean_E, costs):
             break
-        hot[:], gained_s = shared, gained_s + saved
-    return gained_s
+        best = shared
+    return best

@@ -123,8 +123,5 @@ class Residency:
         for slot, expert in enumerate(want.hot):
             self._uploader.copy(stack.gate_up[slot], want.gate_up[expert])
             self._uploader.copy(stack.down[slot], want.down[expert])
-        counts = self._uploader.counts
-        counts.uploads += 1
-        counts.seconds += time.perf_counter() - began
-        counts.size_bytes += stack.size_bytes()
+        self._uploader.counts.add(time.perf_counter() - began, stack.size_bytes())
         return Resident(stack, want.hot, want.device, want.stamps)

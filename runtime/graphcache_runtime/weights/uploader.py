@@ -2,15 +2,17 @@
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 MAX_SPARES: Final = 2
+LAST_UPLOADS: Final = 64
 
 R = TypeVar("R")
 
@@ -36,6 +38,14 @@ class UploadCounts:
     seconds: float = 0.0
     size_bytes: int = 0
     late: int = 0
+    byte_s: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_UPLOADS))
+    """Seconds a byte of the last ones."""
+
+    def add(self, seconds: float, size_bytes: int) -> None:
+        self.uploads += 1
+        self.seconds += seconds
+        self.size_bytes += size_bytes
+        self.byte_s.append(seconds / size_bytes)
 
 
 def copy_tensor(device_slot: Tensor, host_matrix: Tensor) -> None:

@@ -22,8 +22,8 @@ def chosen(rows: list[int], ladder: Ladder, policy: Policy, is_ready: Callable[[
 
 
 def cheapest(rows: list[int], costs: Costs, tiers: tuple[int, ...] = (), ladder: Ladder = PACKED) -> Choice:
-    chooser = Chooser(ladder, Policy.WAIT, Overflow.COST, costs, tiers)
-    return chooser.choose(rows, lambda slots, bucket: True, lambda slots, bucket: True)
+    chooser = Chooser(ladder, Policy.WAIT, Overflow.COST, tiers)
+    return chooser.choose(rows, lambda slots, bucket: True, lambda slots, bucket: True, costs)
 
 
 def test_with_waiting_the_busiest_slot_decides_the_bucket() -> None:
@@ -93,6 +93,21 @@ def test_tiers_serve_slots_sorted_by_rows_where_calls_are_cheap() -> None:
 
 def test_chunks_of_a_small_bucket_serve_where_the_ladder_has_no_better() -> None:
     assert cheapest([16, 16], FREE_CALLS, ladder=Ladder((8, 1024))).way == "chunks"
+
+
+def test_a_choice_by_cost_says_what_each_way_would_have_cost() -> None:
+    choice = cheapest([300] + [8] * 63, RNGD)
+    ways = [way for way, _ in choice.weighed]
+    assert ways[0] == choice.way == "overflow"
+    assert set(ways) == {"overflow", "bucket", "chunks", "host"}
+    assert choice.weighed[0][1] == pytest.approx(cost_s(choice, [300] + [8] * 63, RNGD))
+
+
+def test_many_chunks_of_a_small_ready_bucket_do_not_serve_where_the_host_is_cheaper() -> None:
+    chooser = Chooser(PACKED, Policy.READY_BUCKETS)
+    is_there = {8}.__contains__
+    choice = chooser.choose([1000], lambda *_: False, lambda slots, bucket: is_there(bucket), RNGD)
+    assert (choice.calls, choice.lacking) == ((), "bucket 1024 not ready")
 
 
 @given(st.lists(st.integers(0, 600), min_size=4, max_size=4), st.sampled_from([RNGD, FREE_CALLS, DEAR_CALLS]))

@@ -38,3 +38,4 @@ def test_one_rank_gets_each_graph_and_the_other_finds_it_on_disk_and_hot_sets_ag
     assert sorted(compiled) == sorted(set(first["used"]) | set(second["used"]))
     assert first["hot_sets"] == second["hot_sets"]
     assert first["replans"] == second["replans"]
+    assert first["costs"] == second["costs"] == first["own_costs"] != second["own_costs"]

@@ -154,12 +154,41 @@ def test_a_budget_too_small_for_one_expert_is_refused() -> None:
         on_graphs(frozen(), hot_bytes=100)
 
 
-def test_choosing_by_cost_gives_the_same_numbers() -> None:
+def test_choosing_by_measured_cost_gives_the_same_numbers_and_says_why() -> None:
     model = frozen()
     want = step(model)
-    handle = on_graphs(model, e_hot=4, overflow="cost")
-    torch.testing.assert_close(step(model), want, rtol=1e-4, atol=1e-4)
-    assert sum(handle.stats()["ways"].values()) == 2
+    handle = on_graphs(model, e_hot=4, overflow="cost", costs="measured", tiers=(2,))
+    for _ in range(3):
+        torch.testing.assert_close(step(model), want, rtol=1e-4, atol=1e-4)
+    stats = handle.stats()
+    assert sum(stats["ways"].values()) == 6
+    assert set(stats["weighed_s"]) == set(stats["ways"])
+    assert stats["costs"]["measured_host"]
+    json.dumps(stats)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tiers": (2,)}, 'set overflow="cost" too'),
+        ({"tiers": (3,), "overflow": "cost"}, "tiers of 3 groups cannot share 4 hot experts evenly"),
+        ({"second_slots": True}, "set replan_every too"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_setting_without_the_one_it_needs_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        on_graphs(frozen(), e_hot=4, **options)
+
+
+def test_a_handle_computes_the_best_ladder_of_what_it_counted() -> None:
+    model = frozen()
+    handle = on_graphs(model, e_hot=4)
+    step(model)
+    report = handle.best_ladder(forwards=10_000)
+    assert report.ladder.largest >= max(handle.stats()["busiest_expert_rows"])
+    assert report.calls == 1.0
+    assert report.graphs == 2 * len(report.ladder.rungs)
 
 
 def test_a_full_update_uploads_each_layer_once_a_step_and_ahead_of_its_use() -> None:

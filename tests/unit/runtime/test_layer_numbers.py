@@ -11,7 +11,10 @@ from fakes.dense_reference import Problem, error, problem, reference
 from fakes.moe_layers import layer_for, run
 from fakes.torch_graphs import TorchGraphs
 
+from graphcache_runtime.calls import Overflow
 from graphcache_runtime.ladder import Ladder
+from graphcache_runtime.planning.costs import Costs
+from graphcache_runtime.planning.measured import CostMeter
 
 BOUNDS = {torch.float32: 2e-5, torch.bfloat16: 4e-2}
 """Largest difference over largest value. bf16 rounds at 2^-9 = 0.2 %, several times on the way to a gradient."""
@@ -166,6 +169,24 @@ def test_keeping_gate_ups_product_gives_the_same_bits_as_computing_it_again(full
     again = run(layer_for(p, (6, 1, 3)), p, full=full)
     assert all(torch.equal(getattr(kept, f.name), getattr(again, f.name)) for f in fields(kept))
     assert [key.keeps_gate_up for key in graphs.loads] == [True, True]
+
+
+FREE_CALLS = Costs(call_s=0.0, device_row_s=1e-6, host_expert_s=1.0, host_row_s=1.0, upload_byte_s=0.0)
+CHEAP_ROWS = Costs(call_s=1.0, device_row_s=1.0, host_expert_s=0.0, host_row_s=1e-6, upload_byte_s=0.0)
+CHEAP_EXPERTS = Costs(call_s=0.0, device_row_s=1.0, host_expert_s=0.0, host_row_s=2.5, upload_byte_s=0.0)
+WAYS = {"tiers": FREE_CALLS, "host": CHEAP_ROWS, "overflow": CHEAP_EXPERTS}
+
+
+@pytest.mark.parametrize(("way", "costs"), WAYS.items(), ids=WAYS)
+def test_every_way_that_costs_may_choose_agrees_with_the_oracle(way: str, costs: Costs) -> None:
+    p = problem(60, experts=4, top_k=1)
+    p = replace(p, index_TK=torch.tensor([0] * 40 + [1] * 8 + [2] * 7 + [3] * 5).view(-1, 1))
+    options = {"overflow": Overflow.COST, "costs": CostMeter(costs), "tiers": (2,)}
+    layer = layer_for(p, (0, 1, 2, 3), **options)
+    got, want = run(layer, p), reference(p)
+    assert all(error(getattr(got, f.name), getattr(want, f.name)) <= 2e-5 for f in fields(want))
+    assert set(layer.stats.ways) == {way}
+    assert way in layer.stats.weighed_s[way]
 
 
 def test_chunks_keep_a_product_each_and_the_statistics_count_their_bytes() -> None:

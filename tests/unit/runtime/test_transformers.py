@@ -98,6 +98,8 @@ def test_the_statistics_have_these_names() -> None:
         "recomputed",
         "replans",
         "ways",
+        "weighed_s",
+        "costs",
         "not_ready",
         "busiest_expert_rows",
     }
