@@ -48,11 +48,12 @@ def test_kill_in_the_middle_of_an_upload_leaves_nothing(start_service: StartServ
     content, kept = os.urandom(4_000_000), os.urandom(10_000)
     holder = Holder(service)
     kept_path = holder.publish(kept)
-    begin_upload(holder, content, 3_500_000)
+    sending = begin_upload(holder, content, 3_500_000)
     staged = service.blobs / "staging"
     while not any(file.stat().st_size for file in staged.glob("*/*")):
         time.sleep(0.01)
     service.kill()
+    sending.close()
     service.start()
     again = Holder(service)
     assert stored(service) == [sha256(kept)]

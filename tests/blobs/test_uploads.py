@@ -13,10 +13,11 @@ from fakes.running_service import sha256
 
 from graphcache_service.blobs.folder import FolderBlobs
 from graphcache_service.blobs.staging import StagedFile
-from graphcache_service.core import uploads as uploads_module
+from graphcache_service.core import upload_turns
 from graphcache_service.core.callers import OPEN_CALLER
 from graphcache_service.core.errors import LeaseExpired, QuotaExceeded, UploadTooSlow
-from graphcache_service.core.uploads import UploadCut, UploadOrder, Uploads
+from graphcache_service.core.upload_order import UploadCut, UploadOrder
+from graphcache_service.core.uploads import Uploads
 from graphcache_service.db import uploads as upload_rows
 
 __all__ = ["database_kind", "database_url", "empty_database_url", "postgres_server", "sqlite_template"]
@@ -171,7 +172,7 @@ async def test_many_writers_of_one_blob_write_it_once(replica_with_quota: Replic
 async def test_stalled_writer_does_not_hold_up_another_for_long(
     replica_with_quota: Replica, uploads: Uploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads_module, "TURN_S", 0.05)
+    monkeypatch.setattr(upload_turns, "TURN_S", 0.05)
     content = os.urandom(1_000)
     wanted = await order(replica_with_quota, content)
     stalling = asyncio.ensure_future(uploads.receive(wanted, stalled(content[:1])))

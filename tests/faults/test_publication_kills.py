@@ -30,7 +30,7 @@ STEPS = [
         "blobs.folder.FolderBlobs._commit": ("before", "after"),
         "blobs.staging.StagedFile.close": ("after",),
         "blobs.folder._sync_folder": ("before",),
-        "db.blobs.record_blob": ("before", "after"),
+        "db.blobs.record_blobs": ("before", "after"),
         "core.publish._check_blob": ("after",),
         "db.artifacts.insert_artifact": ("before", "after"),
         "db.attempts.end_attempt": ("before", "after"),

@@ -9,7 +9,7 @@ import structlog
 
 from graphcache_service.api.errors import ErrorAnswer, error_answer, internal_answer, new_request_id
 from graphcache_service.core.errors import InvalidRequest, Later, ServiceError
-from graphcache_service.core.uploads import UploadCut
+from graphcache_service.core.upload_order import UploadCut
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

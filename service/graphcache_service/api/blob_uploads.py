@@ -6,7 +6,8 @@ from graphcache_service.api.asgi import AsgiRequest, RawHeaders
 from graphcache_service.api.byte_ranges import ContentRange, sent_range
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import InvalidRequest, LengthRequired
-from graphcache_service.core.uploads import Progress, UploadOrder, Uploads
+from graphcache_service.core.upload_order import Progress, UploadOrder
+from graphcache_service.core.uploads import Uploads
 from graphcache_wire import routes
 
 MAX_GENERATION: Final = 2**31 - 1

@@ -5,8 +5,8 @@ from typing import Literal, cast
 
 from graphcache_service.core.failures import as_failure
 from graphcache_service.db.compiles import Standing
-from graphcache_service.db.engine import PlainRow
 from graphcache_service.db.models import ArtifactRow, AttemptRow, CompileRow
+from graphcache_service.db.plain import PlainRow
 from graphcache_wire import Artifact, Attempt, Failed, FailureClass, Pending, Ready, Signature
 from graphcache_wire.lease import Phase
 

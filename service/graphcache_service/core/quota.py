@@ -7,6 +7,7 @@ from graphcache_service.core import eviction
 from graphcache_service.core.errors import QuotaExceeded
 from graphcache_service.core.services import Change, Services
 from graphcache_service.db import blobs, uploads
+from graphcache_service.db.plain import Ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ async def reserve(
         return Reservation(upload_id, size_bytes)
 
 
-async def release(change: Change, reservation: Reservation) -> None:
+async def release(ask: Ask, reservation: Reservation) -> None:
     """Gives back what was reserved. Safe to repeat."""
-    await uploads.release(change.session, reservation.upload_id)
+    await uploads.release(ask, reservation.upload_id)
 
 
 async def _check_room(services: Services, change: Change, size_bytes: int) -> None:

@@ -1,73 +1,24 @@
 """Uploads: bytes come in under a live lease, and are a blob once they are whole and have the digest announced."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from graphcache_service.blobs.staging import PREALLOCATE_FROM_BYTES, StagedFile, Staging
-from graphcache_service.core import leases, quota
-from graphcache_service.core.callers import Caller
-from graphcache_service.core.errors import Busy, InvalidRequest, LengthMismatch, TooLarge, UploadTooSlow
+from graphcache_service.core import quota
+from graphcache_service.core.errors import Busy, InvalidRequest, UploadTooSlow
+from graphcache_service.core.recording import Recorder
 from graphcache_service.core.services import Services
-from graphcache_service.db import blobs as blob_rows
-from graphcache_service.db import compiles
+from graphcache_service.core.upload_order import Progress, UploadCut, UploadOrder
+from graphcache_service.core.upload_turns import Turns
 from graphcache_service.db import uploads as upload_rows
 from graphcache_service.db.uploads import Gate
-from graphcache_service.settings import Settings
-from graphcache_wire.base import is_sha256
 
 BATCH_BYTES: Final = 1 << 20
 """Hashed and written by one call in a thread, while the next batch arrives: an upload holds two of these."""
-TURN_S: Final = 10.0
-"""How long an upload waits for another one of the same bytes before it goes on by itself."""
 UNFINISHED_KEPT_S: Final = 120.0
 """How long an upload in parts may pause between two of them."""
-
-
-class UploadCut(LengthMismatch):
-    """The connection ended before the body did."""
-
-    def __init__(self) -> None:
-        super().__init__("the connection ended before the announced length: nothing was stored")
-
-
-@dataclass(frozen=True, slots=True)
-class UploadOrder:
-    """What a holder wants to store, and the lease it does so under."""
-
-    caller: Caller
-    digest: str
-    size_bytes: int
-    compile_id: str
-    generation: int
-
-    def check(self, settings: Settings) -> None:
-        """Refuses what needs no look at the database.
-
-        Raises:
-            Forbidden, InvalidRequest, TooLarge.
-        """
-        self.caller.require("compile")
-        if not is_sha256(self.digest):
-            raise InvalidRequest("a blob is named by its sha256: 64 lower-case hexadecimal digits", field="digest")
-        if self.size_bytes == 0:
-            raise InvalidRequest("a compiled graph has at least one byte", field="Content-Length")
-        if self.size_bytes > settings.max_blob_bytes:
-            raise TooLarge(
-                f"{self.size_bytes} bytes announced, the largest blob may have {settings.max_blob_bytes}",
-                field="Content-Length",
-                hint="raise max_blob_bytes of the service if such graphs are meant to be stored",
-            )
-
-    def deadline_s(self, settings: Settings) -> float:
-        """Seconds that the body may take: a fixed time, and more for more bytes."""
-        return settings.upload_grace_s + self.size_bytes / settings.upload_min_bytes_per_s
-
-    def unfinished(self) -> tuple[str, int, str]:
-        """Names the upload in parts that this order continues."""
-        return self.compile_id, self.generation, self.digest
 
 
 @dataclass(slots=True)
@@ -80,43 +31,13 @@ class _Incoming:
     forgotten: asyncio.TimerHandle | None = None
 
 
-@dataclass(slots=True)
-class _Turn:
-    """What those who upload the same bytes at the same time share."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
-    stored: bool = False
-    """One of them stored the bytes since the others began."""
-
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
-        """One after the other, so that one write reaches the store; a slow one holds up the others for TURN_S."""
-        held = False
-        try:
-            with suppress(TimeoutError):
-                held = await asyncio.wait_for(self.lock.acquire(), TURN_S)
-            yield
-        finally:
-            if held:
-                self.lock.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where an upload stands. ``stored``: it is a blob now. ``existing``: it had been one before."""
-
-    received_bytes: int
-    stored: bool = False
-    existing: bool = False
-
-
 class Uploads:
     """The writers' side of the blobs in this process."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._turns: dict[str, _Turn] = {}
+        self._turns = Turns()
+        self._recorder = Recorder(services)
         self._unfinished: dict[tuple[str, int, str], _Incoming] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -131,7 +52,7 @@ class Uploads:
             LengthMismatch, DigestMismatch, UploadTooSlow: what came was not what was announced, or not in time.
         """
         order.check(self._services.settings)
-        with self._writers_of(order.digest) as turn:
+        with self._turns.of(order.digest) as turn:
             if await self._is_stored(order):
                 return Progress(order.size_bytes, stored=True, existing=True)
             async with turn.taken():
@@ -213,17 +134,6 @@ class Uploads:
             )
         return await self._services.blobs.size(order.digest) == order.size_bytes
 
-    @contextmanager
-    def _writers_of(self, digest: str) -> Iterator[_Turn]:
-        turn = self._turns.setdefault(digest, _Turn())
-        turn.users += 1
-        try:
-            yield turn
-        finally:
-            turn.users -= 1
-            if turn.users == 0:
-                self._turns.pop(digest, None)
-
     async def _begin(self, order: UploadOrder) -> _Incoming:
         """Reserves quota, then disk."""
         store = self._services.blobs
@@ -260,15 +170,7 @@ class Uploads:
         """The bytes first, then their record: a crash between leaves bytes without a row, for the collector."""
         await self._pass_gate(order)
         await self._services.blobs.commit(incoming.staged, order.digest)
-        async with self._services.change() as change:
-            row = leases.check_own(
-                await compiles.lock_compile(change.session, order.compile_id), order.caller, order.compile_id
-            )
-            if not leases.is_live(row, order.generation, change.now):
-                raise leases.why_not_live(row, order.generation, change.now)
-            await blob_rows.record_blob(change.session, order.digest, order.size_bytes, change.now)
-            if incoming.reservation is not None:
-                await quota.release(change, incoming.reservation)
+        await self._recorder.record(order, incoming.reservation)
         incoming.reservation = None
 
     async def _pass_gate(self, order: UploadOrder) -> Gate:
@@ -278,9 +180,7 @@ class Uploads:
             NotFound, LeaseExpired: the lease is not live.
         """
         gate = await upload_rows.gate(self._services.database, order.compile_id, order.digest)
-        row = leases.check_own(gate.compile, order.caller, order.compile_id)
-        if not leases.is_live(row, order.generation, gate.now):
-            raise leases.why_not_live(row, order.generation, gate.now)
+        order.check_lease(gate.compile, gate.now)
         return gate
 
     async def _end(self, incoming: _Incoming) -> None:
@@ -288,8 +188,8 @@ class Uploads:
         incoming.staged.discard()
         if incoming.reservation is not None:
             reservation, incoming.reservation = incoming.reservation, None
-            async with self._services.change() as change:
-                await quota.release(change, reservation)
+            async with self._services.database.write_plain() as ask:
+                await quota.release(ask, reservation)
 
     def _keep_awhile(self, order: UploadOrder, incoming: _Incoming) -> None:
         if incoming.forgotten is not None:

@@ -1,13 +1,15 @@
 """SQL on blobs: the record of bytes that the store holds whole and checked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from functools import lru_cache
+from typing import Any, Final, cast
 
 from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.models import ArtifactRow, BlobRow, TotalsRow
+from graphcache_service.db.plain import Ask, asking
 from graphcache_service.db.upsert import upsert
 
 DIGESTS_A_QUERY: Final = 500
@@ -19,6 +21,7 @@ _REVIVE: Final = (
     .where(_BLOBS.c.digest == bindparam("of_digest"))
     .values(doomed_at=None, last_fetched_at=bindparam("now"))
 )
+_NAMES: Final = ("digest", "size_bytes", "created_at", "last_fetched_at")
 _ADD_TO_TOTALS: Final = update(_TOTALS).values(
     blobs=_TOTALS.c.blobs + bindparam("more_blobs"), blob_bytes=_TOTALS.c.blob_bytes + bindparam("more_bytes")
 )
@@ -33,16 +36,32 @@ async def blob(session: AsyncSession, digest: str) -> BlobRow | None:
     )
 
 
+@lru_cache(maxsize=2)
+def _record(dialect: str) -> Any:
+    values = {name: bindparam(f"new_{name}", type_=_BLOBS.c[name].type) for name in _NAMES}
+    return upsert(dialect, _BLOBS).values(values).on_conflict_do_nothing().returning(_BLOBS.c.digest)
+
+
 async def record_blob(session: AsyncSession, digest: str, size_bytes: int, now: float) -> None:
-    """Record bytes that were stored and checked; clears the collector's mark where it is set. Safe to repeat."""
-    new = await session.scalar(
-        upsert(session, _BLOBS).on_conflict_do_nothing().returning(_BLOBS.c.digest),
-        {"digest": digest, "size_bytes": size_bytes, "created_at": now, "last_fetched_at": now},
-    )
-    if new is not None:
-        await _add_to_totals(session, 1, size_bytes)
-        return
-    await session.execute(_REVIVE, {"of_digest": digest, "now": now})
+    """See ``record_blobs``."""
+    await record_blobs(asking(session), session.get_bind().dialect.name, {digest: size_bytes}, now)
+
+
+async def record_blobs(ask: Ask, dialect: str, sizes: Mapping[str, int], now: float) -> None:
+    """Record bytes that were stored and checked; clears the collector's mark where it is set. Safe to repeat.
+
+    Args:
+        sizes: bytes by digest.
+    """
+    new_bytes: list[int] = []
+    for digest in sorted(sizes):  # the lock order of whoever records many
+        values = (digest, sizes[digest], now, now)
+        if await ask(_record(dialect), {f"new_{name}": value for name, value in zip(_NAMES, values, strict=True)}):
+            new_bytes.append(sizes[digest])
+        else:
+            await ask(_REVIVE, {"of_digest": digest, "now": now})
+    if new_bytes:
+        await ask(_ADD_TO_TOTALS, {"more_blobs": len(new_bytes), "more_bytes": sum(new_bytes)})
 
 
 async def forget_blob(session: AsyncSession, digest: str, *, doomed_only: bool = False) -> bool:

@@ -14,8 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db import hedges
 from graphcache_service.db.clock import database_now
-from graphcache_service.db.engine import Database, PlainRow
+from graphcache_service.db.engine import Database
 from graphcache_service.db.models import ArtifactRow, CompileRow, GraphKeyRow, LeasedRow
+from graphcache_service.db.plain import PlainRow
 from graphcache_service.db.upsert import upsert
 from graphcache_wire import GraphKey
 

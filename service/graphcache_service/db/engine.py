@@ -6,27 +6,29 @@ queue in order instead of polling. A read is a statement of its own, and holds n
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, Literal
 
-from sqlalchemy import URL, Engine, Row, Select, event, make_url
+from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
-from sqlalchemy.util import greenlet_spawn
+from sqlalchemy.sql.base import Executable
 
 from graphcache_service.core.errors import DatabaseUnavailable, StoreFull
-from graphcache_service.db.inline_sqlite import BUSY_MS, DRIVER, InlineConnection, begin_at_once, is_locked
+from graphcache_service.db.inline_sqlite import (
+    BUSY_MS,
+    DRIVER,
+    InlineConnection,
+    begin_at_once,
+    is_full,
+    set_pragmas,
+    when_free,
+)
+from graphcache_service.db.plain import Ask, Plain, PlainPostgreSQL, PlainRow, PlainSQLite
 
 Dialect = Literal["sqlite", "postgresql"]
-PlainRow = Row[Any]
-"""Columns by name, and no entity of the session."""
-
-SQLITE_BUSY_S: Final = 10.0
-"""How long a write waits for another process on the same file."""
-SQLITE_RETRY_S: Final = 0.005
-SQLITE_PRAGMAS: Final = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000")
 POSTGRES_SETTINGS: Final = {"application_name": "graphcache", "statement_timeout": "30000", "lock_timeout": "10000"}
 
 
@@ -56,12 +58,8 @@ def parse_database_url(text: str) -> URL:
 def _prepare_sqlite(engine: AsyncEngine, *, inline: bool) -> None:
     @event.listens_for(engine.sync_engine, "connect")
     def connect(connection: Any, record: Any) -> None:
-        # Python's driver would begin transactions by itself, and too late; the listener below begins them.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in SQLITE_PRAGMAS:
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+        # The listener below begins its transactions.
+        set_pragmas(connection)
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Any) -> None:
@@ -93,15 +91,19 @@ def make_postgresql_engine(url: URL, *, pool_size: int) -> AsyncEngine:
     )
 
 
-@asynccontextmanager
-async def _outages_named() -> AsyncIterator[None]:
+@contextmanager
+def _outages_named() -> Iterator[None]:
     """Turns a database that cannot be asked into ``DatabaseUnavailable``; other errors pass."""
     try:
         yield
     except (OperationalError, InterfaceError) as error:
-        if "disk is full" in str(error.orig):
+        if isinstance(error.orig, sqlite3.OperationalError) and is_full(error.orig):
             raise StoreFull("the disk of the database is full") from error
         raise DatabaseUnavailable(f"the database cannot be asked: {type(error.orig).__name__}") from error
+    except sqlite3.OperationalError as error:
+        if is_full(error):
+            raise StoreFull("the disk of the database is full") from error
+        raise DatabaseUnavailable(f"the database cannot be asked: {error}") from error
     except DBAPIError as error:
         if not error.connection_invalidated and not _is_outage(error):
             raise
@@ -122,9 +124,12 @@ def _is_outage(error: DBAPIError) -> bool:
     return state[:2] in ("08", "40", "53", "57") or state == "55P03"
 
 
-def _rows(engine: Engine, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[PlainRow]:
-    with engine.connect() as connection:
-        return connection.execute(statement, parameters).all()
+async def _begin(session: AsyncSession) -> None:
+    try:
+        await session.connection()
+    except sqlite3.OperationalError:
+        await session.rollback()
+        raise
 
 
 class Database:
@@ -142,10 +147,10 @@ class Database:
             self.engine = self._scanning = make_postgresql_engine(url, pool_size=pool_size)
             writing, reading = self.engine, self.engine.execution_options(isolation_level="AUTOCOMMIT")
             scanning = reading
-        self._reading = reading.sync_engine
         self._read = async_sessionmaker(reading, expire_on_commit=False, autoflush=False)
         self._scan = async_sessionmaker(scanning, expire_on_commit=False, autoflush=False)
         self._write = async_sessionmaker(writing, expire_on_commit=False)
+        self._plain: Plain = PlainSQLite(url) if self.dialect == "sqlite" else PlainPostgreSQL(reading, writing)
         self._one_writer = asyncio.Lock()
 
     @asynccontextmanager
@@ -155,17 +160,18 @@ class Database:
         Raises:
             DatabaseUnavailable: it cannot be asked.
         """
-        async with _outages_named(), self._read() as session:
-            yield session
+        with _outages_named():
+            async with self._read() as session:
+                yield session
 
-    async def rows(self, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[PlainRow]:
-        """What one look-up by index finds, for what every request asks: a session costs more than the look-up itself.
+    async def rows(self, statement: Executable, parameters: Mapping[str, Any]) -> Sequence[PlainRow]:
+        """What one look-up by index finds, for what every request asks; ``statement`` is built once, see ``plain``.
 
         Raises:
             DatabaseUnavailable: it cannot be asked.
         """
-        async with _outages_named():
-            return await greenlet_spawn(_rows, self._reading, statement, parameters)
+        with _outages_named():
+            return await self._plain.rows(statement, parameters)
 
     @asynccontextmanager
     async def scan(self) -> AsyncIterator[AsyncSession]:
@@ -174,8 +180,9 @@ class Database:
         Raises:
             DatabaseUnavailable: it cannot be asked.
         """
-        async with _outages_named(), self._scan() as session:
-            yield session
+        with _outages_named():
+            async with self._scan() as session:
+                yield session
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncSession]:
@@ -184,29 +191,30 @@ class Database:
         Raises:
             DatabaseUnavailable: it cannot be asked; nothing was changed.
         """
-        if self.dialect == "postgresql":
-            async with _outages_named(), self._write.begin() as session:
-                yield session
-            return
-        async with self._one_writer, _outages_named(), self._write() as session:
-            await self._begin_sqlite(session)
+        async with AsyncExitStack() as held:
+            await self._enter_write(held)
+            if self.dialect == "postgresql":
+                yield await held.enter_async_context(self._write.begin())
+                return
+            session = await held.enter_async_context(self._write())
+            await when_free(lambda: _begin(session))
             yield session
             await session.commit()
 
-    async def _begin_sqlite(self, session: AsyncSession) -> None:
-        """Take the file's write lock, asleep while another process holds it."""
-        deadline = asyncio.get_running_loop().time() + SQLITE_BUSY_S
-        while True:
-            try:
-                await session.connection()
-                return
-            except sqlite3.OperationalError as error:
-                await session.rollback()
-                if not is_locked(error) or asyncio.get_running_loop().time() > deadline:
-                    raise DatabaseUnavailable(f"the database cannot be written: {error}", retry_after_s=1.0) from error
-            await asyncio.sleep(SQLITE_RETRY_S)
+    @asynccontextmanager
+    async def write_plain(self) -> AsyncIterator[Ask]:
+        """As ``write``, without a session: for statements that are built once, see ``plain``."""
+        async with AsyncExitStack() as held:
+            await self._enter_write(held)
+            yield await held.enter_async_context(self._plain.write())
+
+    async def _enter_write(self, held: AsyncExitStack) -> None:
+        if self.dialect == "sqlite":
+            await held.enter_async_context(self._one_writer)
+        held.enter_context(_outages_named())
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._plain.close()
         await self.engine.dispose()
         await self._scanning.dispose()

@@ -5,7 +5,9 @@ to 8 milliseconds on a busy two-core machine: five hops a query. So short statem
 goes through the threaded engine (``Database.scan``), and only ``Database.write`` waits for other processes, asleep.
 """
 
+import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sqlalchemy import URL, Pool
@@ -13,9 +15,15 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from graphcache_service.core.errors import DatabaseUnavailable
+
 DRIVER: Final = "sqlite+inline"
+PRAGMAS: Final = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000")
 BUSY_MS: Final = 5_000
 """How long a read waits for another process that recovers the file; readers never wait for writers."""
+WRITE_WAIT_S: Final = 10.0
+"""How long a write waits for another process on the same file."""
+WRITE_RETRY_S: Final = 0.005
 
 
 class InlineCursor(sqlite3.Cursor):
@@ -50,6 +58,27 @@ class InlineSQLite(SQLiteDialect_pysqlite):
 registry.register("sqlite.inline", __name__, "InlineSQLite")
 
 
+def set_pragmas(connection: Any) -> None:
+    """What every connection to the file is told first."""
+    # Python's driver would begin transactions by itself, and too late.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def connect(url: URL) -> sqlite3.Connection:
+    """A connection of its own, outside of every pool."""
+    arguments: Any
+    options: Any
+    arguments, options = InlineSQLite().create_connect_args(url)
+    options |= {"timeout": BUSY_MS / 1_000, "check_same_thread": False}
+    connection: sqlite3.Connection = sqlite3.connect(*arguments, **options)
+    set_pragmas(connection)
+    return connection
+
+
 def begin_at_once(connection: sqlite3.Connection) -> None:
     """Begin a transaction that writes, or fail at once where another process writes.
 
@@ -66,3 +95,25 @@ def begin_at_once(connection: sqlite3.Connection) -> None:
 def is_locked(error: sqlite3.OperationalError) -> bool:
     """Whether another process writes just now."""
     return (error.sqlite_errorcode & 0xFF) == sqlite3.SQLITE_BUSY
+
+
+def is_full(error: sqlite3.OperationalError) -> bool:
+    """Whether the disk has no room for what was written."""
+    return (error.sqlite_errorcode & 0xFF) == sqlite3.SQLITE_FULL
+
+
+async def when_free(begin: Callable[[], Awaitable[None]]) -> None:
+    """Begin a transaction that writes, asleep while another process does.
+
+    Raises:
+        DatabaseUnavailable: it writes for too long, or the file cannot be written.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + WRITE_WAIT_S
+    while True:
+        try:
+            return await begin()
+        except sqlite3.OperationalError as error:
+            if not is_locked(error) or loop.time() > deadline:
+                raise DatabaseUnavailable(f"the database cannot be written: {error}", retry_after_s=1.0) from error
+        await asyncio.sleep(WRITE_RETRY_S)

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from graphcache_service.db.clock import database_now
 from graphcache_service.db.engine import Database
 from graphcache_service.db.models import BlobRow, CompileRow, HedgeRow, LeasedRow, UploadRow
+from graphcache_service.db.plain import Ask
 
 _BLOB: Final = BlobRow.__table__.c
 
@@ -48,6 +49,14 @@ class Gate:
     now: float
 
 
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """What a lease was granted on, and the database's time of the look."""
+
+    row: LeasedRow
+    now: float
+
+
 async def gate(database: Database, compile_id: str, digest: str) -> Gate:
     """In one question; a hedge costs a second one."""
     asked = {"compile_id": compile_id, "digest": digest}
@@ -57,6 +66,25 @@ async def gate(database: Database, compile_id: str, digest: str) -> Gate:
     [row] = found
     # It has the row's columns by their names, which is all that a look at a lease needs.
     return Gate(cast(LeasedRow, row), row.blob_bytes, row.blob_doomed_at is not None, row.now)
+
+
+def _locked(leased: FromClause, name: str) -> Select[Any]:
+    return select(*leased.c, database_now().label("now")).where(leased.c.id == bindparam(name)).with_for_update()
+
+
+_LOCK: Final = _locked(CompileRow.__table__, "compile_id")
+_HEDGED: Final = select(HedgeRow.__table__.c.compile_id).where(HedgeRow.__table__.c.id == bindparam("hedge_id"))
+_LOCK_HEDGE: Final = _locked(HedgeRow.__table__, "hedge_id")
+
+
+async def lock_leased(ask: Ask, compile_id: str) -> Leased | None:
+    """What the lease of this id was granted on, a compile or a hedge of one, locked until the transaction ends."""
+    found = await ask(_LOCK, {"compile_id": compile_id})
+    if not found:
+        for hedged in await ask(_HEDGED, {"hedge_id": compile_id}):
+            await ask(_LOCK, {"compile_id": hedged.compile_id})
+        found = await ask(_LOCK_HEDGE, {"hedge_id": compile_id})
+    return Leased(cast(LeasedRow, found[0]), found[0].now) if found else None
 
 
 async def reserve(
@@ -85,9 +113,9 @@ async def reserve(
     )
 
 
-async def release(session: AsyncSession, upload_id: str) -> None:
+async def release(ask: Ask, upload_id: str) -> None:
     """The upload ended, either way. Safe to repeat."""
-    await session.execute(_RELEASE, {"upload_id": upload_id})
+    await ask(_RELEASE, {"upload_id": upload_id})
 
 
 async def release_expired(session: AsyncSession, now: float) -> None:

@@ -9,14 +9,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from graphcache_service.db.models import Base
 
 
-def upsert(session: AsyncSession, table: type[Base] | Table) -> Any:
-    """An INSERT of the session's dialect, which has ``on_conflict_do_nothing`` and ``on_conflict_do_update``.
+def upsert(dialect: AsyncSession | str, table: type[Base] | Table) -> Any:
+    """An INSERT of the session's dialect, or of the named one: it has ``on_conflict_do_nothing`` and ``..._do_update``.
 
     Any: the two dialects' classes share these methods but no type that has them.
 
     Args:
         table: a table alone leaves the session's entities out, which costs less.
     """
-    if session.get_bind().dialect.name == "sqlite":
+    name = dialect if isinstance(dialect, str) else dialect.get_bind().dialect.name
+    if name == "sqlite":
         return sqlite.insert(table)
     return postgresql.insert(table)
