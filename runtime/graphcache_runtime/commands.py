@@ -15,6 +15,7 @@ from rich.logging import RichHandler
 from graphcache_client import InvalidInput, ServiceClient
 from graphcache_client.cli.options import Url
 from graphcache_client.settings import client_settings
+from graphcache_runtime.toolchains.pinned_torch import keep_torch_importable
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -42,6 +43,7 @@ def worker(
     ] = None,
 ) -> None:
     """Compile what the service's queue holds. SIGTERM and ctrl-C give the leases back."""
+    keep_torch_importable()
     from graphcache_runtime.toolchains.base import ToolchainError
     from graphcache_runtime.worker.folder import work_folder
     from graphcache_runtime.worker.settings import settings_for, this_machine
@@ -78,6 +80,7 @@ def doctor(
     toolchain: Annotated[list[str] | None, typer.Argument(help="Only these; each must be able to compile.")] = None,
 ) -> None:
     """Say which toolchains compile and load here, and what is missing. Exit status 1 if a named one cannot compile."""
+    keep_torch_importable()
     from graphcache_runtime.doctor import diagnoses, print_diagnoses
 
     found = diagnoses(toolchain or [])

@@ -45,10 +45,20 @@ def diagnosis(name: str) -> Diagnosis:
 
 
 def print_diagnoses(found: Iterable[Diagnosis], console: Console) -> None:
-    table = Table("toolchain", "compiles here", "loads here", "runs on")
-    table.add_column("version, or what is missing", overflow="fold")
+    """A table of what can be done here, then what is missing for the rest."""
+    found = list(found)
+    table = Table("toolchain", "compiles here", "loads here")
+    table.add_column("version", overflow="fold")
     for one in found:
-        told = one.version or "\n".join(f"- {reason}" for reason in one.missing)
         compiles, loads = ("yes" if can else "no" for can in (one.usable, one.loads))
-        table.add_row(one.name, compiles, loads, one.runs_on or "-", told)
+        table.add_row(one.name, compiles, loads, one.version or "-")
     console.print(table)
+    for one in found:
+        if one.runs_on:
+            _say(console, f"{one.name}: graphs run on {one.runs_on}")
+        for reason in one.missing:
+            _say(console, f"{one.name} cannot compile: {reason}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -4,6 +4,7 @@ Versions 2026.4: ``_C.executor.DfgExecutor``, ``export.exported_program.preproce
 settings are private API there. Imports are inside the functions: one takes 4 s and 600 MB.
 """
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -19,11 +20,14 @@ from unittest.mock import patch
 import torch
 
 from graphcache_runtime.toolchains.base import CompileRejected, ToolchainUnavailable
+from graphcache_runtime.toolchains.pinned_torch import wrong_torch
 
 PACKAGE: Final = "furiosa-torch"
 BINARY: Final = "furiosa-tcc"
 CROSS_COMPILER: Final = "aarch64-linux-gnu-gcc"
 DEVICE: Final = "furiosa:0"
+DRIVER: Final = "librenegade.so"
+"""The NPU driver's library. The vendor loads it by this name, and logs an error of its own where it is missing."""
 
 _BOOLEANS: Final = (
     "implicit_type_casting",
@@ -62,12 +66,8 @@ def missing_packages() -> list[str]:
     """What keeps its graphs from being loaded here: the package itself, and the torch that it needs."""
     if not _is_installed(PACKAGE):
         return [f"{PACKAGE} is not installed: scripts/rngd_env.sh makes an environment with it (7.3 GB)"]
-    wanted = _wanted_torch()
-    if not wanted or torch.__version__.split("+")[0] == wanted:
-        return []
-    return [
-        f"{PACKAGE} {version(PACKAGE)} needs torch {wanted}, here is {torch.__version__}: pip install torch=={wanted}"
-    ]
+    mismatch = wrong_torch(PACKAGE)
+    return [mismatch] if mismatch else []
 
 
 @cache
@@ -149,6 +149,10 @@ def why_no_device() -> str | None:
     ``furiosa.torch.is_available()`` says True, and lists 64 devices, where there is none: so a small tensor is moved.
     """
     try:
+        ctypes.CDLL(DRIVER)
+    except OSError as error:
+        return str(error)
+    try:
         import furiosa.torch  # noqa: F401  # registers the device
 
         torch.zeros(1).to(DEVICE)
@@ -222,11 +226,6 @@ def _is_installed(package: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def _wanted_torch() -> str | None:
-    pins = (line.partition(";")[0].replace(" ", "") for line in requires(PACKAGE) or [])
-    return next((pin.removeprefix("torch==") for pin in pins if pin.startswith("torch==")), None)
 
 
 def _missing_cross_compiler() -> list[str]:

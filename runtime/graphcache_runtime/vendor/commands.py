@@ -9,6 +9,7 @@ import typer
 from graphcache_client import InvalidInput
 from graphcache_client.cli.options import Url, service_at
 from graphcache_client.settings import client_settings
+from graphcache_runtime.toolchains.pinned_torch import keep_torch_importable
 
 if TYPE_CHECKING:
     from graphcache_runtime.vendor.share import Shared
@@ -55,6 +56,7 @@ def pull(
 
 
 def _installed_revision() -> str:
+    keep_torch_importable()
     from graphcache_runtime.toolchains.base import ToolchainUnavailable
     from graphcache_runtime.toolchains.rngd_vendor import toolchain_version
 
