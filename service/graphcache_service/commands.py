@@ -150,14 +150,10 @@ def evict(
     from graphcache_service.db.eviction import Candidate
 
     settings = settings_or_exit(config, data_dir=data_dir, database_url=database_url, blob_store=blob_store)
-    if settings.quota_bytes is None and settings.quota_blobs is None:
-        raise _ended("no quota is set: give quota_bytes or quota_blobs in the settings")
 
     async def work(services: "Services") -> list[Candidate]:
-        victims = await eviction.what_would_go(services, OPEN_CALLER, room_bytes)
-        if not dry_run:
-            await eviction.evict(services, victims)
-        return victims
+        asked = eviction.what_would_go if dry_run else eviction.evict_now
+        return await asked(services, OPEN_CALLER, room_bytes)
 
     victims = with_services(settings, work)
     for victim in victims:

@@ -6,15 +6,22 @@ upload of the same digest either revives it before or stores it anew after.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
+import structlog
+
 from graphcache_service.core.callers import Caller
+from graphcache_service.core.errors import InvalidRequest
 from graphcache_service.core.records import settle
 from graphcache_service.core.services import Services
 from graphcache_service.db import blobs, clock, uploads
 from graphcache_service.db import eviction as rows
 from graphcache_service.db.eviction import Candidate
 from graphcache_service.settings import Settings
+from graphcache_wire.admin import EvictionCandidate, EvictionPlan
+
+log = structlog.get_logger()
 
 LOW_WATER: Final = 0.95
 """Down to this share of the quota, so that not every upload has to look for victims."""
@@ -81,9 +88,9 @@ async def plan(services: Services, wanted_bytes: int = 0, wanted_blobs: int = 0)
     return choose(candidates, over, now, settings.evict_half_life_s)
 
 
-async def evict(services: Services, victims: Sequence[Candidate]) -> int:
-    """Evict what was chosen, unless it was used or pinned meanwhile; returns the bytes that go."""
-    freed_bytes = 0
+async def evict(services: Services, victims: Sequence[Candidate]) -> list[Candidate]:
+    """Evict what was chosen, unless it was used or pinned meanwhile; returns what went."""
+    gone: list[Candidate] = []
     for first in range(0, len(victims), AT_ONCE):
         part = {victim.blob: victim for victim in victims[first : first + AT_ONCE]}
         async with services.change() as change:
@@ -92,19 +99,19 @@ async def evict(services: Services, victims: Sequence[Candidate]) -> int:
             marked = await blobs.doom(change.session, sorted(still), unused_since, change.now)
             change.records |= await rows.forget_graphs(change.session, sorted(marked), change.now)
         await settle(services, change.records)
-        freed_bytes += sum(part[blob].size_bytes for blob in marked)
+        gone += [part[blob] for blob in marked]
     await collect(services)
-    return freed_bytes
+    return gone
 
 
-async def make_room(services: Services, wanted_bytes: int = 0, wanted_blobs: int = 0) -> int:
-    """Evict as much as the quota asks for; returns the bytes that went.
+async def make_room(services: Services, wanted_bytes: int = 0, wanted_blobs: int = 0) -> list[Candidate]:
+    """Evict as much as the quota asks for; returns what went.
 
     Raises:
         DatabaseUnavailable, BlobStoreUnavailable: what is marked goes later.
     """
     victims = await plan(services, wanted_bytes, wanted_blobs)
-    return await evict(services, victims) if victims else 0
+    return await evict(services, victims) if victims else []
 
 
 async def collect(services: Services) -> int:
@@ -127,6 +134,38 @@ async def what_would_go(services: Services, caller: Caller, wanted_bytes: int) -
 
     Raises:
         Forbidden: the scope is not admin.
+        InvalidRequest: there is no quota, so nothing ever goes.
     """
     caller.require("admin")
+    if services.settings.quota_bytes is None and services.settings.quota_blobs is None:
+        raise InvalidRequest("no quota is set, so nothing is evicted", hint="set quota_bytes or quota_blobs")
     return await plan(services, wanted_bytes)
+
+
+async def evict_now(services: Services, caller: Caller, wanted_bytes: int) -> list[Candidate]:
+    """Evict what :func:`what_would_go` names; returns what went.
+
+    Raises:
+        Forbidden, InvalidRequest: as there.
+    """
+    gone = await evict(services, await what_would_go(services, caller, wanted_bytes))
+    log.info("evicted", blobs=len(gone), room_bytes=wanted_bytes, token_id=caller.token_id)
+    return gone
+
+
+def as_plan(victims: Sequence[Candidate], shown: int) -> EvictionPlan:
+    """What would go, the first of it by name."""
+    return EvictionPlan(
+        blobs=len(victims),
+        size_bytes=sum(victim.size_bytes for victim in victims),
+        candidates=[
+            EvictionCandidate(
+                blob=one.blob,
+                size_bytes=one.size_bytes,
+                compile_s=one.compile_s,
+                graphs=one.graphs,
+                last_used_at=datetime.fromtimestamp(one.last_used_at, UTC),
+            )
+            for one in victims[:shown]
+        ],
+    )

@@ -1,5 +1,7 @@
 """Promote: an administrator lets one namespace have what another compiled, without compiling it again."""
 
+import structlog
+
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import InvalidRequest, NotFound
 from graphcache_service.core.failures import FAILURE_CLEARED
@@ -10,6 +12,8 @@ from graphcache_service.core.waiters import key_topic
 from graphcache_service.db import artifacts, compiles
 from graphcache_service.db.compiles import Wish
 from graphcache_service.db.models import ArtifactRow, CompileRow
+
+log = structlog.get_logger()
 
 
 async def promote(services: Services, caller: Caller, key_digest: str, source: str, target: str) -> bool:
@@ -32,6 +36,7 @@ async def promote(services: Services, caller: Caller, key_digest: str, source: s
             return False
         await _stand(change, row, found.artifact)
     await settle(services, change.records)
+    log.info("promoted", key_digest=key_digest, source=source, target=target, token_id=caller.token_id)
     return True
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.errors import NotFound
 from graphcache_service.core.records import settle
@@ -15,10 +17,14 @@ from graphcache_service.settings import Settings
 from graphcache_wire import FailureClass
 from graphcache_wire.graphs import ReportRequest, ReportResponse
 
+log = structlog.get_logger()
+
 REPORTS_NEEDED: Final = 2
 """One node may be broken; two that cannot use the same graph are the graph's fault."""
 RECOMPILES: Final = 1
 """A graph that is unusable again after this many compiles is a failure with a reason, not another compile."""
+SUSPECTS_AT_ONCE: Final = 100
+"""Graphs that one transaction quarantines, so that it stays short."""
 UNUSABLE: Final = "reported unusable"
 BAD_BYTES: Final = "its bytes do not have its digest"
 ABOUT_BYTES: Final = frozenset({"bad_digest", "bad_size"})
@@ -121,10 +127,19 @@ async def quarantine_producer(services: Services, caller: Caller, producer: str,
 
     Raises:
         Forbidden: this is for administrators.
+        DatabaseUnavailable: some of it is quarantined; repeat it.
     """
     caller.require("admin")
-    async with services.change() as change:
-        suspects = await artifacts.standing_of_producer(change.session, producer, since)
-        done = [await quarantine(change, one, f"everything of producer {producer} is suspect") for one in suspects]
-    await settle(services, change.records)
-    return sum(done)
+    quarantined = last = 0
+    while True:
+        async with services.change() as change:
+            suspects = await artifacts.standing_of_producer(change.session, producer, since, last, SUSPECTS_AT_ONCE)
+            # In the lock order of whoever changes many rows.
+            for one in sorted(suspects, key=lambda one: (one.namespace, one.key_digest)):
+                quarantined += await quarantine(change, one, f"everything of producer {producer} is suspect")
+        await settle(services, change.records)
+        if len(suspects) < SUSPECTS_AT_ONCE:
+            break
+        last = suspects[-1].id
+    log.info("quarantined", producer=producer, since=since, graphs=quarantined, token_id=caller.token_id)
+    return quarantined

@@ -82,12 +82,20 @@ async def standing_of_blob(session: AsyncSession, blob: str) -> list[ArtifactRow
     return list(rows)
 
 
-async def standing_of_producer(session: AsyncSession, producer: str, since: float) -> list[ArtifactRow]:
-    """What one producer published since a time and still stands."""
+async def standing_of_producer(
+    session: AsyncSession, producer: str, since: float, after_id: int, limit: int
+) -> list[ArtifactRow]:
+    """What one producer published since a time and still stands, in the order of publication, behind ``after_id``."""
     rows = await session.scalars(
         select(ArtifactRow)
-        .where(ArtifactRow.producer == producer, ArtifactRow.created_at >= since, ArtifactRow.state == "standing")
-        .order_by(ArtifactRow.namespace, ArtifactRow.key_digest)
+        .where(
+            ArtifactRow.producer == producer,
+            ArtifactRow.created_at >= since,
+            ArtifactRow.state == "standing",
+            ArtifactRow.id > after_id,
+        )
+        .order_by(ArtifactRow.id)
+        .limit(limit)
     )
     return list(rows)
 
