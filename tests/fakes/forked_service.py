@@ -1,179 +1,99 @@
-"""A real service that starts in a moment, being forked from a process that has loaded it, and may die at a given step.
+"""A real service that starts in a moment, on either pair of database and store, and may die at a given step.
 
-    python forked_service.py
-
-Reads orders as lines of JSON; for each it forks a service and prints its pid.
+python forked_service.py
 """
 
 import asyncio
-import functools
-import importlib
-import inspect
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
-START_LIMIT_S = 60
+from fakes.forker import LIMIT_S, Forked, Forker, Step, serve_orders
 
-
-@dataclass(frozen=True)
-class Step:
-    """A function of the service, and whether the service dies before or after its first call."""
-
-    function: str
-    moment: str
-
-    def __str__(self) -> str:
-        return f"{self.moment} {self.function}"
-
-
-class Forker:
-    """The process that services are forked from."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def fork(self, order: dict[str, Any]) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+Result = TypeVar("Result")
 
 
 class ForkedService:
-    """A service of one folder; ``start`` after its death keeps its data."""
+    """A service of one folder; ``start`` after its death keeps its data.
 
-    def __init__(self, forker: Forker, folder: Path) -> None:
+    Args:
+        places: the settings that say where its database and its store are, where they are not in its folder.
+    """
+
+    def __init__(self, forker: Forker, folder: Path, places: dict[str, Any] | None = None) -> None:
         self.folder = folder
         self.url = ""
+        self.settings: dict[str, Any] = {"data_dir": str(folder / "data")} | (places or {})
         self._forker = forker
-        self._pid: int | None = None
+        self._process: Forked | None = None
         folder.mkdir(parents=True)
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
 
     def start(self, die_at: Step | None = None) -> None:
         ready = self.folder / f"ready-{uuid4().hex}"
-        order = {"data_dir": str(self.data), "ready_file": str(ready), "log": str(self.folder / "log")}
-        if die_at is not None:
-            order |= {"function": die_at.function, "moment": die_at.moment}
-        self._pid = self._forker.fork(order)
-        deadline = time.monotonic() + START_LIMIT_S
+        order = {"settings": self.settings, "ready_file": str(ready), "log": str(self.folder / "log")}
+        self._process = self._forker.fork(order, die_at)
+        deadline = time.monotonic() + LIMIT_S
         while not ready.exists():
-            if not self.lives() or time.monotonic() > deadline:
+            if not self._process.lives() or time.monotonic() > deadline:
                 raise RuntimeError((self.folder / "log").read_text(errors="replace")[-3000:])
             time.sleep(0.01)
         self.url = ready.read_text().strip()
 
-    def lives(self) -> bool:
-        try:
-            os.kill(self._pid or 0, 0)
-        except ProcessLookupError:
-            return False
-        return self._pid is not None
-
     def wait_for_death(self) -> None:
-        deadline = time.monotonic() + START_LIMIT_S
-        while self.lives():
-            assert time.monotonic() < deadline, "the service never came to the step"
-            time.sleep(0.005)
-        self._pid = None
+        assert self._process is not None
+        self._process.wait_for_death()
 
     def kill(self) -> None:
-        if self._pid is not None and self.lives():
-            os.kill(self._pid, signal.SIGKILL)
-            self.wait_for_death()
+        if self._process is not None:
+            self._process.kill()
+
+    def with_services(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+        """Run ``work`` on the same database and store, as a command of an administrator does."""
+        from graphcache_service.commands import with_services
+        from graphcache_service.settings import load_settings
+
+        return with_services(load_settings(environment={}, **self.settings), work)
+
+    def advance_clock(self, seconds: float) -> None:
+        """Move the database's clock; no process sleeps."""
+        from graphcache_service.db import clock
+
+        async def advance(services: Any) -> None:
+            async with services.database.write() as session:
+                await clock.advance(session, seconds)
+
+        self.with_services(advance)
+
+    def assert_every_blob_is_whole(self) -> None:
+        """Whatever lies in the store under a digest's name has this digest."""
+
+        async def check(services: Any) -> list[str]:
+            names = [stored.digest async for stored in services.blobs.iter_digests()]
+            return [digest for digest in names if not await services.blobs.verify(digest)]
+
+        assert self.with_services(check) == []
 
 
-def die_at(step: Step) -> None:
-    """Make this process kill itself before or after the first call of a function."""
-    path = step.function.split(".")
-    place = next(n for n in range(len(path) - 1, 0, -1) if _is_module(path[:n]))
-    owner: Any = importlib.import_module(".".join(["graphcache_service", *path[:place]]))
-    for name in path[place:-1]:
-        owner = getattr(owner, name)
-    setattr(owner, path[-1], _deadly(getattr(owner, path[-1]), step.moment))
-
-
-def _is_module(path: list[str]) -> bool:
-    try:
-        importlib.import_module(".".join(["graphcache_service", *path]))
-    except ModuleNotFoundError:
-        return False
-    return True
-
-
-def _deadly(call: Callable[..., Any], moment: str) -> Callable[..., Any]:
-    def die(when: str) -> None:
-        if when == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    @functools.wraps(call)
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        die("before")
-        result = call(*args, **kwargs)
-        die("after")
-        return result
-
-    @functools.wraps(call)
-    async def waiting(*args: Any, **kwargs: Any) -> Any:
-        die("before")
-        result = await call(*args, **kwargs)
-        die("after")
-        return result
-
-    return waiting if inspect.iscoroutinefunction(call) else plain
-
-
-def serve(order: dict[str, str]) -> None:
+def serve(order: dict[str, Any]) -> None:
     from graphcache_service.serving import loop_factory, run
     from graphcache_service.settings import load_settings
 
-    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for number, descriptor in enumerate((null, log, log)):
-        os.dup2(descriptor, number)
-    settings = load_settings(environment={}, data_dir=order["data_dir"], port=0)
-    if "function" in order:
-        die_at(Step(order["function"], order["moment"]))
+    settings = load_settings(environment={}, port=0, **order["settings"])
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(run(settings, Path(order["ready_file"])))
 
 
 def main() -> None:
     # Loaded once; a fork then has it.
-    import alembic.command
-    import uvloop
+    import alembic.command  # noqa: F401
+    import asyncpg  # noqa: F401
+    import uvloop  # noqa: F401
 
-    import graphcache_service.serving
+    import graphcache_service.serving  # noqa: F401
 
-    loaded = (alembic.command, uvloop, graphcache_service.serving)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the children
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                serve(json.loads(line))
-            finally:
-                os._exit(len(loaded))
-        print(pid, flush=True)
+    serve_orders(serve)
 
 
 if __name__ == "__main__":

@@ -1,47 +1,62 @@
-"""kill -9 at every step of a publication: each entry is whole or absent afterwards, and nobody else notices."""
+"""kill -9 at every step of a publication: each entry is whole or absent afterwards, and nobody else notices.
+
+On SQLite and a folder, and on PostgreSQL and S3.
+"""
 
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from fakes.client_side import advance_clock, new_key
-from fakes.forked_service import ForkedService, Forker, Step
-from fakes.running_service import Holder, lease_parameters, path_of, sha256
+from fakes.client_side import new_key
+from fakes.forked_service import ForkedService
+from fakes.forker import Forker, Step
+from fakes.running_service import Holder, lease_parameters, path_of
 
-from graphcache_service.commands import with_services
 from graphcache_service.core.fsck import Findings, fsck
-from graphcache_service.core.services import Services
-from graphcache_service.settings import load_settings
 
 LEASE_TTL_S = 60.0
 ORPHANED_S = 3_601.0
 """Past the grace after which bytes without a row are no upload under way."""
 
-STEPS = [
-    Step(function, moment)
-    for function, moments in {
-        "core.resolve.grant": ("before", "after"),
-        "blobs.staging.StagedFile.append": ("before", "after"),
-        "blobs.folder.FolderBlobs._commit": ("before", "after"),
-        "blobs.staging.StagedFile.close": ("after",),
-        "blobs.folder._sync_folder": ("before",),
-        "db.blobs.record_blobs": ("before", "after"),
-        "core.publish._check_blob": ("after",),
-        "db.artifacts.insert_artifact": ("before", "after"),
-        "db.attempts.end_attempt": ("before", "after"),
-        "core.publish._accept": ("after",),
-        "core.publish.settle": ("before", "after"),
-        "blobs.records.FolderRecords._write": ("before", "after"),
-        "blobs.records.FolderRecords._put": ("after",),
-    }.items()
-    for moment in moments
-]
+
+def steps(**functions: tuple[str, ...]) -> list[Step]:
+    return [Step(name.replace("__", "."), moment) for name, moments in functions.items() for moment in moments]
+
+
+BEFORE_AND_AFTER = ("before", "after")
+STEPS = {
+    "sqlite": steps(
+        core__resolve__grant=BEFORE_AND_AFTER,
+        blobs__staging__StagedFile__append=BEFORE_AND_AFTER,
+        blobs__folder__FolderBlobs___commit=BEFORE_AND_AFTER,
+        blobs__staging__StagedFile__close=("after",),
+        blobs__folder___sync_folder=("before",),
+        db__blobs__record_blob=BEFORE_AND_AFTER,
+        core__publish___check_blob=("after",),
+        db__artifacts__insert_artifact=BEFORE_AND_AFTER,
+        db__attempts__end_attempt=BEFORE_AND_AFTER,
+        core__publish___accept=("after",),
+        core__publish__settle=BEFORE_AND_AFTER,
+        blobs__records__FolderRecords___write=BEFORE_AND_AFTER,
+        blobs__records__FolderRecords___put=("after",),
+    ),
+    "postgresql": steps(
+        core__resolve__grant=("after",),
+        blobs__staging__StagedFile__append=("after",),
+        blobs__s3__S3Blobs__commit=BEFORE_AND_AFTER,
+        db__blobs__record_blob=("after",),
+        db__artifacts__insert_artifact=("after",),
+        core__publish___accept=("after",),
+        core__publish__settle=("before",),
+        blobs__s3__S3Records__put=BEFORE_AND_AFTER,
+    ),
+}
 """In the order in which a publication comes to them."""
+PUBLISHED_FROM = Step("core.publish.settle", "before")
 
 HALF_AN_UPLOAD = """
 import http.client, sys
@@ -60,16 +75,9 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module")
 def forker() -> Iterator[Forker]:
-    forker = Forker()
+    forker = Forker("fakes.forked_service")
     yield forker
     forker.close()
-
-
-@pytest.fixture
-def service(forker: Forker, tmp_path: Path) -> Iterator[ForkedService]:
-    service = ForkedService(forker, tmp_path / "service")
-    yield service
-    service.kill()
 
 
 @pytest.fixture
@@ -77,14 +85,11 @@ def key() -> dict[str, Any]:
     return new_key().model_dump(mode="json")
 
 
-def on_data(service: ForkedService, work: Callable[[Services], Awaitable[Findings]]) -> Findings:
-    return with_services(load_settings(environment={}, data_dir=service.data), work)
-
-
 def mended_and_clean(service: ForkedService) -> bool:
-    advance_clock(service, ORPHANED_S)
-    on_data(service, lambda services: fsck(services, mend=True))
-    return on_data(service, lambda services: fsck(services, deep=True)).clean()
+    service.advance_clock(ORPHANED_S)
+    service.with_services(lambda services: fsck(services, mend=True))
+    findings: Findings = service.with_services(lambda services: fsck(services, deep=True))
+    return findings.clean()
 
 
 def state_of(holder: Holder, key: dict[str, Any]) -> dict[str, Any]:
@@ -101,11 +106,6 @@ def publish(holder: Holder, key: dict[str, Any], content: bytes) -> None:
     upload_and_complete(holder, holder.lease(key), content)
 
 
-def assert_every_blob_is_whole(service: ForkedService) -> None:
-    for file in (service.data / "blobs").glob("??/*"):
-        assert sha256(file.read_bytes()) == file.name
-
-
 def assert_whole_or_absent(holder: Holder, key: dict[str, Any], content: bytes) -> bool:
     """Whether it is there; if so, its bytes are the ones that were published."""
     outcome = state_of(holder, key)
@@ -116,8 +116,11 @@ def assert_whole_or_absent(holder: Holder, key: dict[str, Any], content: bytes) 
     return False
 
 
-@pytest.mark.parametrize("step", STEPS, ids=str)
-def test_service_killed_at_a_step_of_a_publication_leaves_it_whole_or_absent(service, key, step):
+@pytest.mark.parametrize(
+    ("database_kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps], ids=str
+)
+@pytest.mark.xdist_group("kills")
+def test_service_killed_at_a_step_of_a_publication_leaves_it_whole_or_absent(service, key, database_kind, step):
     content, kept = os.urandom(300_000), os.urandom(10_000)
     service.start(die_at=step)
     with pytest.raises(httpx.TransportError):
@@ -125,12 +128,13 @@ def test_service_killed_at_a_step_of_a_publication_leaves_it_whole_or_absent(ser
     service.wait_for_death()
     service.start()
     after = Holder(service)
-    assert_every_blob_is_whole(service)
+    service.assert_every_blob_is_whole()
     published = assert_whole_or_absent(after, key, content)
-    assert published == (STEPS.index(step) >= STEPS.index(Step("core.publish.settle", "before")))
+    order = STEPS[database_kind]
+    assert published == (order.index(step) >= order.index(PUBLISHED_FROM))
     publish(after, new_key().model_dump(mode="json"), kept)
     if not published:
-        advance_clock(service, LEASE_TTL_S + 1)
+        service.advance_clock(LEASE_TTL_S + 1)
         publish(after, key, content)
     assert assert_whole_or_absent(after, key, content)
     assert mended_and_clean(service)
@@ -138,14 +142,16 @@ def test_service_killed_at_a_step_of_a_publication_leaves_it_whole_or_absent(ser
 
 
 UNANSWERED = [
-    Step("blobs.folder._sync_folder", "before"),
-    Step("core.publish._accept", "after"),
-    Step("core.publish.settle", "before"),
+    ("sqlite", Step("blobs.folder._sync_folder", "before")),
+    ("sqlite", Step("core.publish._accept", "after")),
+    ("sqlite", Step("core.publish.settle", "before")),
+    ("postgresql", Step("core.publish.settle", "before")),
 ]
 
 
-@pytest.mark.parametrize("step", UNANSWERED, ids=str)
-def test_holder_of_a_killed_service_repeats_what_it_was_not_answered(service, key, step):
+@pytest.mark.parametrize(("database_kind", "step"), UNANSWERED, ids=str)
+@pytest.mark.xdist_group("kills")
+def test_holder_of_a_killed_service_repeats_what_it_was_not_answered(service, key, database_kind, step):
     content = os.urandom(300_000)
     service.start()
     lease = Holder(service).lease(key)
@@ -161,6 +167,8 @@ def test_holder_of_a_killed_service_repeats_what_it_was_not_answered(service, ke
     assert assert_whole_or_absent(after, key, content)
 
 
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+@pytest.mark.xdist_group("kills")
 @pytest.mark.parametrize("sent_bytes", [150_000, 300_000], ids=["in its upload", "between upload and publication"])
 def test_client_killed_leaves_nothing_visible_and_its_key_to_the_next(service, key, sent_bytes):
     content = b"x" * 300_000
@@ -174,8 +182,8 @@ def test_client_killed_leaves_nothing_visible_and_its_key_to_the_next(service, k
         assert client.stdout.readline() == "sent\n"
         client.kill()
     assert state_of(holder, key)["state"] == "pending"
-    assert_every_blob_is_whole(service)
-    advance_clock(service, LEASE_TTL_S + 1)
+    service.assert_every_blob_is_whole()
+    service.advance_clock(LEASE_TTL_S + 1)
     other = Holder(service)
     publish(other, key, content)
     assert assert_whole_or_absent(other, key, content)
