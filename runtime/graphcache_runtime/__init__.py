@@ -11,6 +11,9 @@
         training=None,              # or "lora", "full": checked against the parameters
         ladder=LADDERS["packed"],
         policy="ready-buckets",     # or "host"; or "wait" until every graph is there
+        overflow="bucket",          # or "cost": each forward's calls by cost
+        costs=None,                 # Costs(...), or "measured" on this machine; None: an RNGD's
+        backward="recompute",       # or "keep": gate_up's product stays on the device for backward
     )
     handle.stats()                  # a dict ready for JSON; moe_stats() gives the same
     handle.save_stats(path)         # hot_sets_from(path, slots) gives the next job's hot_sets
