@@ -24,7 +24,10 @@ TESTS = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Step:
-    """A function, and whether the process dies before or after its first call. ``package``: where its path begins."""
+    """A function, and whether the process dies before or after its first call. ``package``: where its path begins.
+
+    After the call of a generator is after the first that it yields.
+    """
 
     function: str
     moment: str
@@ -150,4 +153,13 @@ def _deadly(call: Callable[..., Any], moment: str) -> Callable[..., Any]:
         die("after")
         return result
 
+    @functools.wraps(call)
+    def yielding(*args: Any, **kwargs: Any) -> Any:
+        die("before")
+        for one in call(*args, **kwargs):
+            yield one
+            die("after")
+
+    if inspect.isgeneratorfunction(call):
+        return yielding
     return waiting if inspect.iscoroutinefunction(call) else plain
