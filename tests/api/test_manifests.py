@@ -1,11 +1,14 @@
 """Manifests: queued, pinned, told; and many keys asked at once."""
 
+import asyncio
 import json
 
+import pytest
 from fakes.replica import OTHER, Replica, key
 
 from graphcache_service.core import manifests
 from graphcache_service.core.callers import OPEN_CALLER
+from graphcache_service.core.shared_reads import SharedReads
 
 
 async def post(service: Replica, name: str, *buckets: int, **fields: object) -> dict[str, object]:
@@ -55,9 +58,11 @@ async def test_expected_time_comes_from_compiles_of_the_same_kind(service: Repli
 async def test_events_tell_every_change_until_done(service: Replica) -> None:
     status = await post(service, "job", 8)
     events = manifests.events(service.services, OPEN_CALLER, str(status["id"]))
-    assert (await anext(events)).queued == 1
+    first = await anext(events)
+    assert first is not None
+    assert first.queued == 1
     await service.publish(key(8))
-    assert [event.ready async for event in events] == [1]
+    assert [event.ready async for event in events if event is not None] == [1]
 
 
 async def test_events_are_server_sent(service: Replica) -> None:
@@ -67,6 +72,32 @@ async def test_events_are_server_sent(service: Replica) -> None:
     assert response.headers["content-type"].startswith("text/event-stream")
     name, data = response.text.strip().split("\n")
     assert (name, json.loads(data.removeprefix("data: "))["done"]) == ("event: status", True)
+
+
+async def test_quiet_stream_sends_comments_so_that_no_proxy_ends_it(
+    service: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifests, "EVENT_EVERY_S", 0.0)
+    monkeypatch.setattr(manifests, "QUIET_S", 0.0)
+    status = await post(service, "job", 8)
+    events = manifests.events(service.services, OPEN_CALLER, str(status["id"]))
+    assert await anext(events) is not None
+    assert await anext(events) is None
+    await service.publish(key(8))
+    assert [event.ready async for event in events if event is not None] == [1]
+
+
+async def test_many_that_ask_the_same_at_once_share_a_reading() -> None:
+    shared, readings = SharedReads(), []
+
+    async def read() -> int:
+        readings.append(1)
+        await asyncio.sleep(0)
+        return len(readings)
+
+    assert await asyncio.gather(*(shared.recent("a", 60.0, read) for _ in range(9))) == [1] * 9
+    assert await shared.recent("b", 60.0, read) == 2
+    assert await shared.recent("a", 0.0, read) == 3
 
 
 async def test_resolve_many_says_what_stands_and_queues_the_rest(service: Replica) -> None:

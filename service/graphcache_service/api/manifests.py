@@ -41,7 +41,7 @@ async def delete(manifest_id: ManifestId, services: TheServices, caller: TheCall
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def events(manifest_id: ManifestId, services: TheServices, caller: TheCaller) -> StreamingResponse:
-    """Server-sent events named ``status``, one a change, until the manifest is done."""
+    """Server-sent events named ``status``, one a change, until the manifest is done; a comment where all is quiet."""
     found = core.events(services, caller, manifest_id)
     # The first status is taken here, so that an unknown manifest is a 404 and not an empty stream.
     first = await anext(found)
@@ -50,7 +50,14 @@ async def events(manifest_id: ManifestId, services: TheServices, caller: TheCall
     )
 
 
-async def _as_events(first: ManifestStatus, following: AsyncIterator[ManifestStatus]) -> AsyncIterator[str]:
-    yield f"event: status\ndata: {first.model_dump_json()}\n\n"
+async def _as_events(
+    first: ManifestStatus | None, following: AsyncIterator[ManifestStatus | None]
+) -> AsyncIterator[str]:
+    yield _as_event(first)
     async for status in following:
-        yield f"event: status\ndata: {status.model_dump_json()}\n\n"
+        yield _as_event(status)
+
+
+def _as_event(status: ManifestStatus | None) -> str:
+    """Nothing new is a comment, which clients pass over."""
+    return ": nothing new\n\n" if status is None else f"event: status\ndata: {status.model_dump_json()}\n\n"

@@ -1,5 +1,6 @@
 """Manifests: the keys that a job will need are queued, pinned, and their progress told."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Literal, cast
@@ -18,6 +19,9 @@ from graphcache_wire.lease import Phase
 
 EVENT_EVERY_S = 1.0
 """An event stream looks again this often at the latest; heartbeats bring progress, not a wake-up."""
+
+QUIET_S = 15.0
+"""Proxies end what is silent for a minute."""
 
 
 def manifest_id(namespace: str, name: str, key_digests: list[str]) -> str:
@@ -86,22 +90,32 @@ async def delete(services: Services, caller: Caller, identity: str) -> None:
         await manifests.delete(change.session, identity)
 
 
-async def events(services: Services, caller: Caller, identity: str) -> AsyncIterator[ManifestStatus]:
+async def events(services: Services, caller: Caller, identity: str) -> AsyncIterator[ManifestStatus | None]:
     """The manifest's status at once and at each change, until it is done or the service stops.
+
+    None comes where nothing changed for ``QUIET_S``, so that no proxy takes the stream for dead. All who follow one
+    manifest share a reading a moment: a thousand keys are thousands of rows.
 
     Raises:
         NotFound, Busy: before the first status.
     """
-    current = await status(services, caller, identity)
-    yield current
-    while not current.done and not services.waiters.closed:
-        open_key = next(entry.key for entry in current.entries if entry.state in ("queued", "leased"))
+    told = await status(services, caller, identity)
+    yield told
+    loop = asyncio.get_running_loop()
+    quiet_since = loop.time()
+    while not told.done and not services.waiters.closed:
+        open_key = next(entry.key for entry in told.entries if entry.state in ("queued", "leased"))
         with services.waiters.sit(key_topic(caller.namespace, open_key.digest)) as topic:
             await topic.changed(topic.version, EVENT_EVERY_S)
-        newer = await status(services, caller, identity)
-        if newer != current:
-            current = newer
-            yield current
+        now = await services.shared.recent(
+            (identity, caller.readable()), EVENT_EVERY_S / 2, lambda: status(services, caller, identity)
+        )
+        if now != told:
+            told, quiet_since = now, loop.time()
+            yield told
+        elif loop.time() - quiet_since >= QUIET_S:
+            quiet_since = loop.time()
+            yield None
 
 
 async def _entry(services: Services, key: GraphKey, standing: Standing | None) -> ManifestEntry:

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.blobs.store import BlobStore
 from graphcache_service.core.history import History
+from graphcache_service.core.shared_reads import SharedReads
 from graphcache_service.core.tokens import TokenCache
 from graphcache_service.core.usage import KeyId, Usage
 from graphcache_service.core.waiters import Waiters
@@ -48,6 +49,7 @@ class Services:
     usage: Usage
     tokens: TokenCache
     history: History
+    shared: SharedReads = field(default_factory=SharedReads)
     unsettled: set[KeyId] = field(default_factory=set)
     """Keys whose record may not say what the database says; maintenance settles them."""
     process_id: str = field(default_factory=lambda: secrets.token_hex(16))
