@@ -6,9 +6,11 @@ import pytest
 from fakes.compiles import ignore
 
 from graphcache_runtime.compiling.check import check_graph
+from graphcache_runtime.compiling.run import CompileDied, run_compile
 from graphcache_runtime.toolchains.base import CompileRejected
 from graphcache_runtime.toolchains.container import read_description, read_parts
 from graphcache_runtime.toolchains.contract import ToolchainContract
+from graphcache_wire import FailureClass, GraphKey, Kind
 
 
 class TestRngd(ToolchainContract):
@@ -44,7 +46,30 @@ class TestRngd(ToolchainContract):
         assert read_description(path).settings == {"implicit_type_casting": "false"}
         assert check_graph(toolchain.load(path, key), key, seed=3).rms_error < 1e-5
 
-    def test_a_value_that_a_setting_does_not_have_is_refused(self, toolchain, tmp_path):
-        key = self.key(toolchain, max_num_unique_shapes="many")
-        with pytest.raises(CompileRejected, match="'many' is no value of the compiler's setting max_num_unique_shapes"):
+    def test_gradients_of_fp32_are_exact_to_fp32(self, toolchain, tmp_path):
+        fields = {"kind": Kind.EXPERTS_BACKWARD_LORA, "e_hot": 1, "h": 16, "f": 8, "bucket": 1}
+        key = GraphKey(**fields, toolchain=toolchain.version(), options={"dtype": "fp32"})
+        compiled = toolchain.compile(key, tmp_path, ignore)
+        assert check_graph(toolchain.load(compiled.path, key), key, seed=3).rms_error < 1e-5
+
+    @pytest.mark.parametrize(
+        ("value", "said"),
+        [
+            ("many", "'many' is no value of the compiler's setting max_num_unique_shapes"),
+            ("-1", "does not take these settings .*max_num_unique_shapes.*: can't convert negative int"),
+        ],
+    )
+    def test_a_value_that_a_setting_does_not_have_is_refused(self, toolchain, tmp_path, value, said):
+        key = self.key(toolchain, max_num_unique_shapes=value)
+        with pytest.raises(CompileRejected, match=said):
             toolchain.compile(key, tmp_path, ignore)
+
+    def test_the_compilers_own_refusal_is_rejected_and_its_cause_comes_first(self, toolchain, tmp_path):
+        key = self.key(toolchain, padding_policy_small="nan")
+        with pytest.raises(CompileDied) as caught:
+            run_compile("rngd", key, tmp_path, ignore)
+        assert caught.value.failure_class is FailureClass.REJECTED
+        assert caught.value.message.endswith(
+            "refused the graph: invalid compiler config: invalid type: null, expected f32"
+        )
+        assert "torch.ops.aten.bmm.default" in caught.value.log_tail

@@ -26,6 +26,7 @@ PACKAGE: Final = "furiosa-torch"
 BINARY: Final = "furiosa-tcc"
 CROSS_COMPILER: Final = "aarch64-linux-gnu-gcc"
 DEVICE: Final = "furiosa:0"
+CAUSE: Final = "compile error:"
 DRIVER: Final = "librenegade.so"
 """The NPU driver's library. The vendor loads it by this name, and logs an error of its own where it is missing."""
 
@@ -176,7 +177,7 @@ def _run(step: Callable[[], Any], vendor_cache: Path) -> Any:
     except (error.UnsupportedOpError, error.CompileError) as refusal:
         if "No such file or directory (os error 2)" in str(refusal):
             raise ToolchainUnavailable(f"rngd: {'; '.join(missing_pieces()) or refusal}") from refusal
-        raise CompileRejected(f"furiosa-torch refused the graph: {refusal}") from refusal
+        raise CompileRejected(f"furiosa-torch refused the graph: {_cause(refusal)}") from refusal
     except BaseException as panic:
         # A panic of the vendor's Rust code is no Exception, and would end this process without a result.
         if type(panic).__name__ != "PanicException":
@@ -184,13 +185,26 @@ def _run(step: Callable[[], Any], vendor_cache: Path) -> Any:
         raise CompileRejected(f"furiosa-torch gave up on the graph: {panic}") from panic
 
 
+def _cause(refusal: Exception) -> str:
+    """What the vendor says behind some pages of the graph: a message begins with it; the pages stand in the log."""
+    return str(refusal).rpartition(CAUSE)[2].strip()
+
+
 def _config(settings: Mapping[str, str]) -> Any:
-    """The vendor's settings object; None for none, which is its default."""
+    """The vendor's settings object; None for none, which is its default.
+
+    Raises:
+        CompileRejected: a text is no value of its setting.
+    """
     if not settings:
         return None
     from furiosa.torch import config
 
-    return config.CompilerConfig(**{name: _parsed(name, text, config) for name, text in settings.items()})
+    values = {name: _parsed(name, text, config) for name, text in settings.items()}
+    try:
+        return config.CompilerConfig(**values)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise CompileRejected(f"rngd: furiosa-torch does not take these settings ({settings}): {error}") from error
 
 
 def _parsed(name: str, text: str, config: Any) -> Any:
