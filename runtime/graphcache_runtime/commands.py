@@ -103,16 +103,13 @@ def size_bytes(text: str) -> int:
 
 def _versions(names: list[str]) -> dict[str, str]:
     """From the version of each toolchain to its name; raises ToolchainError with what is missing."""
-    from graphcache_runtime.toolchains.base import ToolchainUnavailable
+    from graphcache_runtime.toolchains.base import check_complete
     from graphcache_runtime.toolchains.registry import toolchain_named
 
-    versions = {}
-    for name in names:
-        toolchain = toolchain_named(name)
-        if reasons := toolchain.missing():
-            raise ToolchainUnavailable(f"{name} cannot compile here: {'; '.join(reasons)}")
-        versions[toolchain.version()] = name
-    return versions
+    toolchains = [toolchain_named(name) for name in names]
+    for toolchain in toolchains:
+        check_complete(toolchain)
+    return {toolchain.version(): toolchain.name for toolchain in toolchains}
 
 
 def _service(url: str | None, name: str | None) -> ServiceClient:

@@ -7,8 +7,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from graphcache_runtime.experts import ROWS, ExpertsForward, GraphDefinition, graph_definition
+from graphcache_runtime.experts import ROWS, ExpertsForward, GraphDefinition
 from graphcache_runtime.toolchains.base import LoadedGraph, Weights
+from graphcache_runtime.toolchains.interface import definition_of
 from graphcache_wire import GraphKey
 
 ERROR_BOUNDS: Final = {"bf16": (0.01, 0.04), "fp32": (1e-5, 1e-4)}
@@ -37,7 +38,7 @@ def check_graph(loaded: LoadedGraph, key: GraphKey, seed: int, weights: Weights 
     Raises:
         WrongGraph: shape, dtype or values are wrong, or a padded row does not come out as exact zeros.
     """
-    definition = graph_definition(key, *((weights.gate_up, weights.down) if weights else ()))
+    definition = definition_of(key, weights)
     inputs = _with_padding(definition, seed)
     outputs = [output.cpu() for output in loaded(*(tensor.to(loaded.device) for tensor in inputs))]
     _check_form(definition, outputs)

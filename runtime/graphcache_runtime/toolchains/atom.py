@@ -2,51 +2,30 @@
 
 The package is on no public registry, so this adapter follows its documentation alone (RBLN compile API:
 ``compile_from_torch``, ``RBLNCompiledModel.save``, ``create_runtime``) and keeps to those three calls. A graph runs on
-an ATOM and nowhere else: without one, the check after a compile fails, and nothing unchecked is published.
+an ATOM and nowhere else: without one, the check after a compile fails, and nothing unchecked is published. It takes and
+gives host tensors: the runtime moves them.
 """
 
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
-from graphcache_runtime.experts import GRAPH_OPTIONS, graph_definition
 from graphcache_runtime.toolchains.base import (
     CompiledGraph,
-    CompileRejected,
     LoadedGraph,
     LoadFailed,
     ReportPhase,
     ToolchainUnavailable,
     Weights,
-    check_inputs,
+    check_complete,
+    check_options,
 )
-from graphcache_runtime.toolchains.interface import GraphInterface, interface_of
+from graphcache_runtime.toolchains.interface import HostGraph, definition_of, interface_of
 from graphcache_wire import GraphKey
 
 PACKAGE: Final = "rebel-compiler"
 NOT_INSTALLED: Final = f"{PACKAGE} is not installed: Rebellions gives it to its customers; see their documentation"
-
-
-class AtomGraph:
-    """A graph with its runtime on the first ATOM. Takes and gives host tensors: the runtime moves them."""
-
-    def __init__(self, runtime: Callable[..., Any], interface: GraphInterface) -> None:
-        self._runtime = runtime
-        self._interface = interface
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        want = self._interface
-        check_inputs(inputs, want.input_shapes, want.input_names, want.dtype)
-        outputs = self._runtime(*(tensor.detach().contiguous() for tensor in inputs))
-        return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
 
 
 class AtomToolchain:
@@ -73,23 +52,22 @@ class AtomToolchain:
     def compile(
         self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
     ) -> CompiledGraph:
-        if unknown := sorted(key.options.keys() - GRAPH_OPTIONS):
-            raise CompileRejected(f"atom has no option {', '.join(unknown)}")
-        rebel = _rebel()
-        definition = graph_definition(key, *((weights.gate_up, weights.down) if weights else ()))
+        check_options(self, key)
+        check_complete(self)
+        definition = definition_of(key, weights)
         dtype = {"bf16": "bfloat16", "fp32": "float32"}[key.dtype]
         interface = interface_of(key)
         named_shapes = zip(interface.input_names, interface.input_shapes, strict=True)
         info = [(name, list(shape), dtype) for name, shape in named_shapes]
         report("compile", None)
         compiled = folder / "graph.rbln"
-        rebel.compile_from_torch(definition.module.eval(), input_info=info).save(str(compiled))
+        _rebel().compile_from_torch(definition.module.eval(), input_info=info).save(str(compiled))
         return CompiledGraph(compiled)
 
     def load(self, path: Path, key: GraphKey) -> LoadedGraph:
         try:
             model = _rebel().RBLNCompiledModel(str(path))
-            return AtomGraph(model.create_runtime(device=0, tensor_type="pt"), interface_of(key))
+            return HostGraph(model.create_runtime(device=0, tensor_type="pt"), key)
         except (ToolchainUnavailable, RuntimeError, ValueError, OSError) as error:
             raise LoadFailed(f"{key.label()}: {error}") from error
 

@@ -1,12 +1,13 @@
 """Toolchain: the adapter of one compiler. It names its exact version, compiles from a key, loads, and runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 
+from graphcache_runtime.experts import GRAPH_OPTIONS
 from graphcache_wire import GraphKey
 from graphcache_wire.lease import Phase
 
@@ -133,3 +134,20 @@ def check_inputs(
             raise ValueError(f"input {name} has shape {tuple(tensor.shape)}; the graph was compiled for {shape}")
         if tensor.dtype != dtype:
             raise ValueError(f"input {name} is {tensor.dtype}; the graph was compiled for {dtype}")
+
+
+def check_complete(toolchain: Toolchain) -> None:
+    """Raise ToolchainUnavailable with every piece that keeps it from compiling here."""
+    if reasons := toolchain.missing():
+        raise ToolchainUnavailable(f"{toolchain.name} cannot compile here: {'; '.join(reasons)}")
+
+
+def check_options(toolchain: Toolchain, key: GraphKey, settings: Set[str] = frozenset()) -> None:
+    """Refuse a key with options that are neither the graph's nor settings of this compiler.
+
+    Raises:
+        CompileRejected: names them, and the settings that there are.
+    """
+    if unknown := sorted(key.options.keys() - GRAPH_OPTIONS - settings):
+        known = f"; its settings are {', '.join(sorted(settings))}" if settings else ""
+        raise CompileRejected(f"{toolchain.name} has no option {', '.join(unknown)}{known}")

@@ -18,19 +18,18 @@ from unittest.mock import patch
 
 import torch
 
-from graphcache_runtime.experts import GRAPH_OPTIONS, graph_definition
 from graphcache_runtime.toolchains.base import (
     CompiledGraph,
     CompileRejected,
     LoadedGraph,
     LoadFailed,
     ReportPhase,
-    ToolchainUnavailable,
     Weights,
-    check_inputs,
+    check_complete,
+    check_options,
 )
 from graphcache_runtime.toolchains.cpu import LEVELS, cpu_features, lacking
-from graphcache_runtime.toolchains.interface import GraphInterface, interface_of
+from graphcache_runtime.toolchains.interface import HostGraph, definition_of
 from graphcache_wire import GraphKey
 
 CPU_LEVEL: Final = "x86-64-v3"
@@ -83,25 +82,6 @@ class InFp32(torch.nn.Module):
         return tuple(output.to(inputs[0].dtype) for output in outputs)
 
 
-class InductorGraph:
-    """A loaded AOTInductor package. Runs on the host CPU; one call at a time, later callers wait."""
-
-    def __init__(self, model: Any, interface: GraphInterface) -> None:
-        self._model = model
-        self._interface = interface
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        want = self._interface
-        check_inputs(inputs, want.input_shapes, want.input_names, want.dtype)
-        # The generated code reads contiguous memory, whatever the strides say.
-        outputs = self._model(*(tensor.detach().contiguous() for tensor in inputs))
-        return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
-
-
 class InductorToolchain:
     """AOTInductor for x86-64 CPUs of level v3 (AVX2, FMA) and above."""
 
@@ -133,8 +113,7 @@ class InductorToolchain:
         return [f"this CPU lacks {', '.join(lacks)}, which level {level} needs"] if lacks else []
 
     def version(self) -> str:
-        if reasons := self.missing():
-            raise ToolchainUnavailable(f"inductor: {'; '.join(reasons)}")
+        check_complete(self)
         return f"{self.prefix}{torch.__version__}.{_cxx_version(_cxx())}.{CPU_LEVEL}.r{REVISION}"
 
     def runs_on(self) -> str:
@@ -143,12 +122,9 @@ class InductorToolchain:
     def compile(
         self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
     ) -> CompiledGraph:
-        if unknown := sorted(key.options.keys() - GRAPH_OPTIONS):
-            raise CompileRejected(f"inductor has no option {', '.join(unknown)}")
-        if reasons := self.missing():
-            raise ToolchainUnavailable(f"inductor: {'; '.join(reasons)}")
-        constants = (weights.gate_up, weights.down) if weights else (None, None)
-        definition = graph_definition(key, *constants)
+        check_options(self, key)
+        check_complete(self)
+        definition = definition_of(key, weights)
         report("export", None)
         module = InFp32(definition.module) if definition.dtype is torch.bfloat16 else definition.module
         program = torch.export.export(module, definition.example_inputs(), strict=False)
@@ -165,7 +141,7 @@ class InductorToolchain:
             model = _loaded(path)
         except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
             raise LoadFailed(f"{key.label()}: {path} is no AOTInductor package that loads here: {error}") from error
-        return InductorGraph(model, interface_of(key))
+        return HostGraph(model, key)
 
 
 def _cxx() -> str:

@@ -13,13 +13,14 @@ from graphcache_runtime.experts import GRAPH_OPTIONS, graph_definition
 from graphcache_runtime.toolchains import rngd_vendor as vendor
 from graphcache_runtime.toolchains.base import (
     CompiledGraph,
-    CompileRejected,
     LoadedGraph,
     LoadFailed,
     ReportPhase,
     ToolchainUnavailable,
     Weights,
+    check_complete,
     check_inputs,
+    check_options,
 )
 from graphcache_runtime.toolchains.container import (
     BadContainer,
@@ -29,7 +30,7 @@ from graphcache_runtime.toolchains.container import (
     read_parts,
     write_container,
 )
-from graphcache_runtime.toolchains.interface import GraphInterface, inputs_mode, interface_of
+from graphcache_runtime.toolchains.interface import GraphInterface, definition_of, inputs_mode, interface_of
 from graphcache_wire import GraphKey
 from graphcache_wire.lease import Phase
 
@@ -94,13 +95,10 @@ class RngdToolchain:
     def compile(
         self, key: GraphKey, folder: Path, report: ReportPhase, weights: Weights | None = None
     ) -> CompiledGraph:
+        check_options(self, key, vendor.SETTINGS)
+        check_complete(self)
+        definition_of(key, weights)  # refuses absent weights and wrong shapes, with the shapes that the key asks for
         settings = _settings(key)
-        if unknown := sorted(settings.keys() - vendor.SETTINGS):
-            known = ", ".join(sorted(vendor.SETTINGS))
-            raise CompileRejected(f"rngd has no setting {', '.join(unknown)}; it has {known}")
-        if reasons := self.missing():
-            raise ToolchainUnavailable(f"rngd: {'; '.join(reasons)}")
-        _check_weights(key, weights)
         seconds: dict[str, float] = {}
         with _timed("export", seconds, report):
             definition = graph_definition(inputs_mode(key))
@@ -168,12 +166,6 @@ def _timed(phase: Phase, seconds: dict[str, float], report: ReportPhase) -> Iter
 
 def _specs(names: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: str) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name=name, shape=shape, dtype=dtype) for name, shape in zip(names, shapes, strict=True))
-
-
-def _check_weights(key: GraphKey, weights: Weights | None) -> None:
-    if key.mode == "baked":
-        # Refuses absent weights and wrong shapes, with the shapes that the key asks for.
-        graph_definition(key, *((weights.gate_up, weights.down) if weights else ()))
 
 
 def _baked(key: GraphKey, weights: Weights | None) -> dict[str, bytes]:
