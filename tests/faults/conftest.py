@@ -48,6 +48,14 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Forker]:
+    """The process that services are forked from."""
+    forker = Forker("fakes.forked_service")
+    yield forker
+    forker.close()
+
+
 @pytest.fixture
 def places(database_kind: str, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Where a service keeps its state: SQLite and a folder, or PostgreSQL and S3."""

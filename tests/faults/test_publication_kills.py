@@ -6,14 +6,13 @@ On SQLite and a folder, and on PostgreSQL and S3.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from fakes.client_side import new_key
 from fakes.forked_service import ForkedService
-from fakes.forker import Forker, Step
+from fakes.forker import Step
 from fakes.running_service import Holder, lease_parameters, path_of
 
 from graphcache_service.core.fsck import Findings, fsck
@@ -71,13 +70,6 @@ if part == length:
 print("sent", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture(scope="module")
-def forker() -> Iterator[Forker]:
-    forker = Forker("fakes.forked_service")
-    yield forker
-    forker.close()
 
 
 @pytest.fixture

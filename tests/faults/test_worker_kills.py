@@ -25,13 +25,6 @@ STEPS = {
 
 
 @pytest.fixture(scope="module")
-def forker() -> Iterator[Forker]:
-    forker = Forker("fakes.forked_service")
-    yield forker
-    forker.close()
-
-
-@pytest.fixture(scope="module")
 def workers() -> Iterator[Forker]:
     forker = Forker("fakes.forked_worker", TESTS / "fakes" / "plugin")
     yield forker

@@ -217,6 +217,16 @@ async def raise_priority(session: AsyncSession, namespace: str, key_digests: Seq
         )
 
 
+async def ready_among(session: AsyncSession, key_digests: Sequence[str]) -> set[tuple[str, str]]:
+    """Namespace and key of those that are ready, in whatever namespace."""
+    rows = await session.execute(
+        select(CompileRow.namespace, CompileRow.key_digest).where(
+            CompileRow.key_digest.in_(key_digests), CompileRow.artifact_id.is_not(None)
+        )
+    )
+    return {(row.namespace, row.key_digest) for row in rows}
+
+
 async def key_of(session: AsyncSession, key_digest: str) -> GraphKey | None:
     """The key that a digest names, where somebody asked for it once."""
     text = await session.scalar(select(GraphKeyRow.key_json).where(GraphKeyRow.key_digest == key_digest))
