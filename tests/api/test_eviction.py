@@ -9,6 +9,7 @@ from fakes.replica import OTHER, Replica, key, replica
 from graphcache_service.core import eviction
 from graphcache_service.core.eviction import Excess, choose, excess
 from graphcache_service.core.orphans import OrphanSearch
+from graphcache_service.db import eviction as eviction_rows
 from graphcache_service.db.eviction import Candidate
 from graphcache_service.settings import Settings
 
@@ -63,6 +64,18 @@ async def test_graph_used_in_the_last_minutes_stays_and_the_upload_is_refused(sm
     refused = await small.upload(await small.granted(key(16), OTHER), b"b" * 400, expect=507)
     assert (refused["code"], refused["retryable"]) == ("quota_exceeded", True)
     assert (await small.resolve(key(8)))["state"] == "ready"
+
+
+async def test_search_in_vain_is_not_repeated_for_every_upload(small: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    await small.publish(key(8), b"a" * 900)
+    lease, searches, candidates = await small.granted(key(16), OTHER), [], eviction_rows.candidates
+    monkeypatch.setattr(eviction_rows, "candidates", lambda *a: searches.append(1) or candidates(*a))
+    for _ in range(5):
+        await small.upload(lease, b"b" * 400, expect=507)
+    assert len(searches) == 1
+    await small.pass_time(DAY_S)
+    await small.upload(await small.granted(key(16), OTHER), b"b" * 400)
+    assert len(searches) == 2
 
 
 async def test_pinned_graph_stays_however_old(small: Replica) -> None:

@@ -26,6 +26,9 @@ log = structlog.get_logger()
 LOW_WATER: Final = 0.95
 """Down to this share of the quota, so that not every upload has to look for victims."""
 AT_ONCE: Final = 500
+IN_VAIN_S: Final = 10.0
+"""A search goes through all blobs (2.5 s of processor time for 200,000): where all are pinned or in use, not every
+upload shall search again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +72,28 @@ def choose(candidates: Sequence[Candidate], over: Excess, now: float, half_life_
 
 async def plan(services: Services, wanted_bytes: int = 0, wanted_blobs: int = 0) -> list[Candidate]:
     """What would go for ``wanted_bytes`` more: never what is pinned, or was used in the last minutes."""
-    settings = services.settings
+    now, over = await _excess_now(services, wanted_bytes, wanted_blobs)
+    return await _victims(services, now, over) if over else []
+
+
+async def _excess_now(services: Services, wanted_bytes: int, wanted_blobs: int) -> tuple[float, Excess]:
     async with services.database.read() as session:
         now = await clock.now(session)
         stored_blobs, stored_bytes = await blobs.stored(session)
         stored_bytes += await uploads.reserved_bytes(session)
-    over = excess(
-        settings,
+    return now, excess(
+        services.settings,
         stored_blobs=stored_blobs,
         stored_bytes=stored_bytes,
         wanted_bytes=wanted_bytes,
         wanted_blobs=wanted_blobs,
     )
-    if not over:
-        return []
+
+
+async def _victims(services: Services, now: float, over: Excess) -> list[Candidate]:
     async with services.database.scan() as session:
-        candidates = await rows.candidates(session, now - settings.evict_protect_s)
-    return choose(candidates, over, now, settings.evict_half_life_s)
+        candidates = await rows.candidates(session, now - services.settings.evict_protect_s)
+    return choose(candidates, over, now, services.settings.evict_half_life_s)
 
 
 async def evict(services: Services, victims: Sequence[Candidate]) -> list[Candidate]:
@@ -110,8 +118,13 @@ async def make_room(services: Services, wanted_bytes: int = 0, wanted_blobs: int
     Raises:
         DatabaseUnavailable, BlobStoreUnavailable: what is marked goes later.
     """
-    victims = await plan(services, wanted_bytes, wanted_blobs)
-    return await evict(services, victims) if victims else []
+    now, over = await _excess_now(services, wanted_bytes, wanted_blobs)
+    if not over or now < services.no_victims_until:
+        return []
+    gone = await evict(services, await _victims(services, now, over))
+    if not gone:
+        services.no_victims_until = now + IN_VAIN_S
+    return gone
 
 
 async def collect(services: Services) -> int:

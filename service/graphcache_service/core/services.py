@@ -52,6 +52,8 @@ class Services:
     shared: SharedReads = field(default_factory=SharedReads)
     unsettled: set[KeyId] = field(default_factory=set)
     """Keys whose record may not say what the database says; maintenance settles them."""
+    no_victims_until: float = 0.0
+    """By the database's clock: nothing could be evicted a moment ago, so until then nobody searches again."""
     process_id: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @asynccontextmanager
