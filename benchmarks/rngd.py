@@ -3,6 +3,7 @@
 Runs in the environment of scripts/rngd_env.sh:
 
     $(scripts/rngd_env.sh)/bin/python benchmarks/rngd.py                 the small shapes, some minutes
+    $(scripts/rngd_env.sh)/bin/python benchmarks/rngd.py --keep          the same, gate_up's product kept for backward
     $(scripts/rngd_env.sh)/bin/python benchmarks/rngd.py --real          E 32, H 2048, F 768, 64 rows: Qwen3-30B-A3B
 """
 
@@ -27,7 +28,7 @@ COLUMNS = (
 def row(key: GraphKey, compiled: CompileResult) -> tuple[str, ...]:
     described = read_description(compiled.path)
     return (
-        key.kind.value,
+        f"{key.kind.value} keep" if key.keeps_gate_up else key.kind.value,
         f"{key.e_hot}, {key.h}, {key.f}, {key.bucket}",
         f"{compiled.compile_s:.0f}",
         f"{described.seconds['lower']:.0f}",
@@ -44,14 +45,16 @@ def row(key: GraphKey, compiled: CompileResult) -> tuple[str, ...]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="the real size instead of the small ones")
+    parser.add_argument("--keep", action="store_true", help="graphs that keep gate_up's product for backward")
     parser.add_argument("--kind", choices=[kind.value for kind in KINDS], action="append", help="only these kinds")
     arguments = parser.parse_args()
-    version = toolchain_named("rngd").version()
+    version, options = toolchain_named("rngd").version(), {"keep": "gate_up"} if arguments.keep else {}
     print(f"{version}, bf16, inputs mode\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}", flush=True)
     for e_hot, h, f, bucket in REAL if arguments.real else SMALL:
         for kind in arguments.kind or KINDS:
-            key = GraphKey(kind=Kind(kind), e_hot=e_hot, h=h, f=f, bucket=bucket, toolchain=version)
+            size = {"e_hot": e_hot, "h": h, "f": f, "bucket": bucket}
+            key = GraphKey(kind=Kind(kind), **size, toolchain=version, options=options)
             with tempfile.TemporaryDirectory(prefix="graphcache-benchmark-") as folder:
                 compiled = run_compile("rngd", key, Path(folder), lambda phase, progress: None)
                 print(f"| {' | '.join(row(key, compiled))} |", flush=True)

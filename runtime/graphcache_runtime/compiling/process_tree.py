@@ -1,5 +1,6 @@
 """What a session of processes takes, and how it is ended. Reads /proc; Linux alone."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -21,6 +22,13 @@ def kill_session(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def reap_orphans(leader: int) -> None:
+    """Reap what a killed session left to this process: the first process of a container inherits every orphan in it."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-leader, 0)
 
 
 def _resident_pages(process: str, session: int) -> int:

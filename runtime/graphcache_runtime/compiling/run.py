@@ -22,7 +22,7 @@ from graphcache_client import CompileAttemptFailed, CompileHere
 from graphcache_runtime.compiling.cgroup import oom_kills
 from graphcache_runtime.compiling.child import RESULT, CompileSpec, ReportPhase
 from graphcache_runtime.compiling.end import Death, Killed, Usage, judged
-from graphcache_runtime.compiling.process_tree import kill_session, session_memory_bytes
+from graphcache_runtime.compiling.process_tree import kill_session, reap_orphans, session_memory_bytes
 from graphcache_wire import FailureClass, GraphKey
 
 POLL_S: Final = 0.2
@@ -166,6 +166,7 @@ class _Child:
         kill_session(self._process.pid)
         _, status, used = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
+        reap_orphans(self._process.pid)
         os.close(self._events)
         if self._process.stdin:
             self._process.stdin.close()

@@ -88,20 +88,38 @@ def test_a_cancelled_compile_is_killed_with_all_that_it_started(tmp_path):
     until(lambda: not any(map(is_alive, pids_in(tmp_path / "pids"))), "the compile's processes are gone")
 
 
-def test_after_its_parent_is_killed_nothing_of_a_compiles_session_lives(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; sys.path[:0] = [sys.argv[2]]\n"
+def python_with_stub(code: str, folder) -> subprocess.Popen:
+    """A process that runs ``code`` with what a compile needs imported, and ``folder``."""
+    imports = (
+        "import ctypes, os, sys; from pathlib import Path; sys.path[:0] = [sys.argv[2]]; folder = Path(sys.argv[1])\n"
         "from fakes.compiles import ignore, stub_key\n"
-        "from graphcache_runtime.compiling.run import run_compile\n"
-        "run_compile('stub', stub_key('hang'), Path(sys.argv[1]), ignore)"
+        "from graphcache_runtime.compiling.run import CompileDied, CompileLimits, run_compile\n"
     )
     tests = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), tests], env=environment())
+    command = [sys.executable, "-c", imports + code, str(folder), tests]
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+
+
+def test_after_its_parent_is_killed_nothing_of_a_compiles_session_lives(tmp_path):
+    parent = python_with_stub("run_compile('stub', stub_key('hang'), folder, ignore)", tmp_path)
     compiler, started = pids_in(tmp_path / "pids")
     assert {compiler, started} < set(session_of(compiler))
     parent.send_signal(signal.SIGKILL)
-    parent.wait()
+    parent.communicate()
     until(lambda: not session_of(compiler), "the compile and what it started are gone")
+
+
+def test_the_first_process_of_a_container_is_left_no_zombies(tmp_path):
+    code = """
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+try:
+    run_compile('stub', stub_key('hang'), folder, ignore, CompileLimits(time_limit_s=4))
+except CompileDied as death:
+    print(death.failure_class, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+"""
+    printed, _ = python_with_stub(code, tmp_path).communicate(timeout=60)
+    assert printed.strip() == "time_limit []"
 
 
 def test_another_version_than_the_keys_is_never_compiled(tmp_path):
