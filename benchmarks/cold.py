@@ -2,8 +2,8 @@
 
 A service, a compile worker and a training process as a user has them, the store empty. The model is one decoder layer
 of ``step.py`` (LoRA, experts frozen in bf16, routing by Zipf's law). A round is one step of each length; each length
-wishes for a bucket of its own, and until that is there its rows run on the host or in what is there. Nothing is sped up
-or slowed down: compiles are real, and so is what the graphs compute.
+wishes for a bucket of its own, chosen by an RNGD's costs, and until that is there its rows run on the host or in what
+is there. Nothing is sped up or slowed down: compiles are real, and so is what the graphs compute.
 
 Where no NPU is, graphs run on this CPU, so they save it nothing. The last column says what a round would have taken
 with an RNGD in it: the round without the seconds of its device calls, and with the model of ``step.py`` in their place.
@@ -170,7 +170,11 @@ def measure(options: argparse.Namespace, folder: Path, show: Any) -> tuple[float
             time_of = DeviceTime()
             table = TimedGraphs(cache, toolchain, time_of)
             handle = enable(
-                model, graphs=table, toolchain_version=toolchain.version(), e_hot=size.hot, policy="ready-buckets"
+                model,
+                graphs=table,
+                toolchain_version=toolchain.version(),
+                e_hot=size.hot,
+                overflow=options.overflow,
             )
             rounds += until_ready(Trainee(model, handle, table, options.tokens, time_of), run, show)
             print(f"{run}: ran otherwise than wished: {handle.stats()['not_ready']}", flush=True)
@@ -199,6 +203,7 @@ def main() -> None:
     parser.add_argument("--f", type=int, default=MeasuredSize().f)
     parser.add_argument("--experts", type=int, default=MeasuredSize().experts)
     parser.add_argument("--e-hot", type=int, default=MeasuredSize().hot)
+    parser.add_argument("--overflow", default="cost", help="cost, weighed with an RNGD's costs, or bucket")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,11 +1,11 @@
-"""A training step of one decoder layer of Qwen3-30B-A3B's size: every expert on the host, against 32 hot of 128.
+"""A training step of one decoder layer of Qwen3-30B-A3B's size: every expert on the host, against some of 128 hot.
 
 LoRA of rank 16 on q and v, experts frozen in bf16, all else in fp32, routing by Zipf's law. There is no NPU in this
 machine, so the hot step is part measurement, part model, and says so: everything the host does is run and timed with a
 device that answers at once, and each call's time on the device is added from what was measured on an RNGD (one call of
 32 experts, 64 rows: rows over 2.6 ms, forward 6.3, backward 9.0, rows back 7.8; each call 10 ms beside).
 
-    python benchmarks/step.py [--tokens 128 512] [--repeats 3] [--json]
+    python benchmarks/step.py [--tokens 128 512] [--hot 32] [--repeats 3] [--json]
 """
 
 import argparse
@@ -53,6 +53,7 @@ class Row:
     case: str
     path: str
     S: int
+    hot: int
     dtype: str
     ms: float
     modelled_ms: float
@@ -146,25 +147,26 @@ def step_ms(model: Any, tokens: int, repeats: int, between: Callable[[], None]) 
     return statistics.median(times) * 1e3
 
 
-def measure(tokens: int, repeats: int) -> list[Row]:
+def measure(tokens: int, hot: list[int], repeats: int) -> list[Row]:
     model = build(tokens)
     nowhere = GraphTable(_no_device, try_load=lambda key: None)
     handle = enable(model, graphs=nowhere, toolchain_version="none-1", e_hot=SIZE.hot, policy="host")
     host_ms = step_ms(model, tokens, repeats, lambda: None)
     handle.disable()
-    rows = [Row("block", "host alone", tokens, "bf16", host_ms, 0.0, 1.0, 0.0, 0.0, {})]
-    for overflow in ("bucket", "cost"):
-        rows.append(hot_row(model, tokens, repeats, overflow, host_ms))
+    rows = [Row("block", "host alone", tokens, 0, "bf16", host_ms, 0.0, 1.0, 0.0, 0.0, {})]
+    for slots in hot:
+        for overflow in ("bucket", "cost"):
+            rows.append(hot_row(model, tokens, slots, repeats, overflow, host_ms))
     return rows
 
 
-def hot_row(model: Any, tokens: int, repeats: int, overflow: str, host_ms: float) -> Row:
+def hot_row(model: Any, tokens: int, slots: int, repeats: int, overflow: str, host_ms: float) -> Row:
     clock: list[float] = []
     handle = enable(
         model,
         graphs=lambda key: InstantGraph(key, clock),
         toolchain_version="none-1",
-        e_hot=SIZE.hot,
+        e_hot=slots,
         policy="wait",
         overflow=overflow,
     )
@@ -173,7 +175,7 @@ def hot_row(model: Any, tokens: int, repeats: int, overflow: str, host_ms: float
     handle.disable()
     whole_ms = hot_ms + device_ms
     counted = (stats["padding_ratio"], stats["coverage"], stats["ways"])
-    return Row("block", f"hot by {overflow}", tokens, "bf16", whole_ms, device_ms, whole_ms / host_ms, *counted)
+    return Row("block", f"hot by {overflow}", tokens, slots, "bf16", whole_ms, device_ms, whole_ms / host_ms, *counted)
 
 
 def _no_device(key: GraphKey) -> LoadedGraph:
@@ -183,18 +185,19 @@ def _no_device(key: GraphKey) -> LoadedGraph:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, nargs="+", default=[128, 512])
+    parser.add_argument("--hot", type=int, nargs="+", default=[SIZE.hot], help="hot experts, of 128")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for tokens in options.tokens:
-        for row in measure(tokens, options.repeats):
+        for row in measure(tokens, options.hot, options.repeats):
             rows.append(row)
             print(
-                f"S {row.S:4} {row.path:13} {row.ms:8.0f} ms, of it modelled {row.modelled_ms:5.0f} ms | "
-                f"{row.ratio:.2f} of host alone | coverage {row.coverage:.0%}, padding {row.padding_ratio:.1f}x "
-                f"{row.ways or ''}",
+                f"S {row.S:4} {row.path:13} hot {row.hot:3} {row.ms:8.0f} ms, "
+                f"of it modelled {row.modelled_ms:5.0f} ms | {row.ratio:.2f} of host alone | "
+                f"coverage {row.coverage:.0%}, padding {row.padding_ratio:.1f}x {row.ways or ''}",
                 flush=True,
             )
     print(f"The predecessors' hot step, measured on an RNGD at S 128, took {PREDECESSORS_RATIO} of their host step.")

@@ -19,6 +19,7 @@ parser.add_argument("model", help="name or folder of a MoE model")
 parser.add_argument("text", type=Path, help="what to train on")
 parser.add_argument("--url", default="http://127.0.0.1:8750", help="the service")
 parser.add_argument("--toolchain", default="inductor", help="inductor (host CPU), rngd or atom")
+parser.add_argument("--overflow", default="cost", help="which device calls to make: cost or bucket")
 parser.add_argument("--steps", type=int, default=100)
 parser.add_argument("--length", type=int, default=128)
 options = parser.parse_args()
@@ -28,7 +29,8 @@ model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.bfloat16
 model = get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"])).train()
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
 with ServiceClient(options.url) as service, GraphCache(service, DiskStore(Path(".graphs"))) as cache:
-    handle = enable(model, graphs=cache, toolchain=toolchain_named(options.toolchain), replan_every=100)
+    toolchain = toolchain_named(options.toolchain)
+    handle = enable(model, graphs=cache, toolchain=toolchain, overflow=options.overflow, replan_every=100)
     for step in range(options.steps):
         start = step * options.length % max(1, len(tokens) - options.length)
         ids = tokens[start : start + options.length][None]

@@ -120,6 +120,8 @@ def enable(
     chooser = Chooser(ladder, Policy(policy), Overflow(overflow), _tiers(tiers, slots, Overflow(overflow)))
     if second_slots and not replan_every:
         raise ValueError("second_slots is decided when a hot set is looked at: set replan_every too")
+    if isinstance(costs, str) and costs != "measured":
+        raise ValueError(f"costs are Costs(...), 'measured' or None, not {costs!r}")
     uploader = Uploader()
     given = costs if isinstance(costs, Costs) else rngd_costs(first.h, first.f)
     shared = Shared(

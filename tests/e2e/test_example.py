@@ -39,7 +39,7 @@ def test_the_example_trains_from_the_first_step_while_no_graph_is_there(model_fo
         command = [sys.executable, str(SCRIPT), str(model_folder), str(text), "--url", service.url]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(
-            [*command, "--steps", "3", "--length", "24"],
+            [*command, "--steps", "3", "--length", "24", "--overflow", "bucket"],
             env=environment,
             cwd=tmp_path,
             capture_output=True,

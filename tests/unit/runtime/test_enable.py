@@ -173,6 +173,7 @@ def test_choosing_by_measured_cost_gives_the_same_numbers_and_says_why() -> None
         ({"tiers": (2,)}, 'set overflow="cost" too'),
         ({"tiers": (3,), "overflow": "cost"}, "tiers of 3 groups cannot share 4 hot experts evenly"),
         ({"second_slots": True}, "set replan_every too"),
+        ({"costs": "cheap"}, "not 'cheap'"),
     ],
     ids=lambda value: str(value)[:20],
 )
