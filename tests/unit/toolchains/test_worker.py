@@ -14,7 +14,7 @@ from fakes.client_side import advance_clock
 from fakes.compiles import environment, is_alive, pids_in, stub_key, until
 from fakes.running_service import RunningService
 
-from graphcache_client import HeldLease, LeaseLost, ServiceClient, ServiceUnavailable
+from graphcache_client import HeldLease, LeaseLost, RequestRefused, ServiceClient, ServiceUnavailable
 from graphcache_runtime.toolchains.offered import known_versions
 from graphcache_runtime.worker.job import keep_trying
 from graphcache_runtime.worker.settings import Machine, settings_for
@@ -151,6 +151,13 @@ def test_after_an_outage_the_worker_claims_again(service, tmp_path, monkeypatch)
     settings = settings_for(Machine(2, 16 * 2**30), ("stub",), drain=True)
     assert Worker(service, settings, STUB, tmp_path, jitter=lambda: -0.5).run() == 1
     assert isinstance(state(service, key), Ready)
+
+
+@pytest.mark.xdist_group("worker")
+def test_a_worker_whose_claims_are_refused_ends_with_the_services_words(running, tmp_path):
+    settings = settings_for(Machine(2, 16 * 2**30), ("stub",))
+    with ServiceClient(running.url, token="gc_unknown") as client, pytest.raises(RequestRefused, match="token"):
+        Worker(client, settings, STUB, tmp_path).run()
 
 
 @pytest.mark.xdist_group("worker")
