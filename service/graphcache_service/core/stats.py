@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
@@ -10,6 +11,7 @@ from typing import Final, Literal
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.core.callers import Caller
+from graphcache_service.core.errors import StoreFull
 from graphcache_service.core.flush import flush
 from graphcache_service.core.outcomes import at
 from graphcache_service.core.services import Services
@@ -132,7 +134,8 @@ async def stats(services: Services, caller: Caller, since: datetime | None, grou
         DatabaseUnavailable: nobody can say.
     """
     caller.require("read")
-    await flush(services)
+    with suppress(StoreFull):  # what cannot be written now counts later; what is stored can be read
+        await flush(services)
     namespaces = caller.readable()
     # Grouped as finely as anything below needs, so that the totals are read once.
     columns = ("toolchain",) if group_by in (None, "toolchain") else ("toolchain", str(group_by))
