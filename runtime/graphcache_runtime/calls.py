@@ -21,7 +21,7 @@ class Policy(StrEnum):
     HOST = "host"
     """Run on the host meanwhile."""
     READY_BUCKETS = "ready-buckets"
-    """Use the buckets that are ready (a larger one, or chunks of a smaller); without any, the host."""
+    """Use the buckets that are ready (a larger one, or chunks of a smaller) where that costs less than the host."""
 
 
 class Overflow(StrEnum):
@@ -78,7 +78,7 @@ class Chooser:
         if self.policy is Policy.HOST:
             return replace(HOST, lacking=reason)
         within = self._best(slot_rows, is_there, costs)
-        if len(within.calls) > 1 and costs and cost_s(within, slot_rows, costs) > cost_s(HOST, slot_rows, costs):
+        if costs and cost_s(within, slot_rows, costs) > cost_s(HOST, slot_rows, costs):
             within = HOST
         return replace(within, way=f"ready-{within.way}" if within.calls else "host", lacking=reason)
 

@@ -103,11 +103,13 @@ def test_a_choice_by_cost_says_what_each_way_would_have_cost() -> None:
     assert choice.weighed[0][1] == pytest.approx(cost_s(choice, [300] + [8] * 63, RNGD))
 
 
-def test_many_chunks_of_a_small_ready_bucket_do_not_serve_where_the_host_is_cheaper() -> None:
+@pytest.mark.parametrize(("rows", "ready", "calls"), [(1000, 8, 0), (8, 1024, 0), (200, 128, 2), (100, 256, 1)])
+def test_a_ready_bucket_stands_in_only_where_it_costs_less_than_the_host(rows: int, ready: int, calls: int) -> None:
     chooser = Chooser(PACKED, Policy.READY_BUCKETS)
-    is_there = {8}.__contains__
-    choice = chooser.choose([1000], lambda *_: False, lambda slots, bucket: is_there(bucket), RNGD)
-    assert (choice.calls, choice.lacking) == ((), "bucket 1024 not ready")
+    slots = [rows] * 32
+    choice = chooser.choose(slots, lambda *_: False, lambda _, bucket: bucket == ready, RNGD)
+    assert len(choice.calls) == calls
+    assert choice.lacking == f"bucket {PACKED.bucket_for(rows)} not ready"
 
 
 @given(st.lists(st.integers(0, 600), min_size=4, max_size=4), st.sampled_from([RNGD, FREE_CALLS, DEAR_CALLS]))
