@@ -12,7 +12,7 @@ WORKERS ?= 2
 
 help:
 	@echo "make demo       train a few steps on two nodes with graphs from one service (first run: compiles them)"
-	@echo "make demo-rngd  the same with graphs of the real RNGD compiler (DEMO_RNGD='--real-size' for one real graph)"
+	@echo "make demo-rngd  the same with graphs of the real RNGD compiler (DEMO_RNGD=--real-size: a layer of the real size)"
 	@echo "make test       run the tests"
 	@echo "make test-rngd  run the tests of the RNGD toolchain with the real compiler"
 	@echo "make check      lint, types, import contracts"
