@@ -1,5 +1,6 @@
 """WeightGradients: the gradients of a layer's stacked experts, each written once, in the parameter's layout."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -41,6 +42,12 @@ class WeightGradients:
             else:
                 whole[expert].copy_(part)
         self._written.add(expert)
+
+    def parts(self, experts: Sequence[int]) -> tuple[Tensor, Tensor, list[bool]]:
+        """Where the caller writes parts of these experts itself, and to which of them it must add."""
+        add = [expert in self._written for expert in experts]
+        self._written.update(experts)
+        return self._gate_up, self._down, add
 
     def add_products(self, expert: int, dh: Tensor, x: Tensor, dy: Tensor, a: Tensor) -> None:
         """Add ``dh^T @ x`` and ``dy^T @ a``, in blocks that stay in the cache."""
