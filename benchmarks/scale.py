@@ -1,9 +1,9 @@
-"""Whether calls stay as fast when much is stored: put, publish (lease, put and complete), resolve, statistics, start
-at 1,000, 10,000 and 200,000 entries.
+"""Whether calls stay as fast when much is stored: put, publish (lease, put and complete), resolve, statistics, and a
+start after kill -9, at 1,000, 10,000 and 200,000 entries.
 
-The rows of the entries are written into the database directly, each with an artifact, a blob and an ended attempt, and
-the newest blobs into the folder, since a start looks at these. What is measured goes through HTTP, with a quota set, so
-that a put asks how much is stored.
+The rows of the entries, of three kinds and 128 buckets, are written into the database directly, each with an artifact,
+a blob, an ended attempt, a miss and hits, and the newest blobs into the folder, since a start looks at these. What is
+measured goes through HTTP, with a quota set, so that a put asks how much is stored.
 
     python benchmarks/scale.py [--entries 1000 10000 200000] [--json]
 """
@@ -14,29 +14,34 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from peers.servers import TOOLCHAIN, Holder, key, service
+from peers.servers import TOOLCHAIN, Holder, Service, key, service
 from sqlalchemy import insert
 
 from graphcache_service.db import blobs, tallies
 from graphcache_service.db.engine import Database, parse_database_url
 from graphcache_service.db.migrate import migrate
 from graphcache_service.db.models import ArtifactRow, AttemptRow, BlobRow, CompileRow, GraphKeyRow
-from graphcache_wire import GraphKey
+from graphcache_wire import GraphKey, Stats
 
 REPEATS = 40
 ROWS_AT_ONCE = 5_000
 NOW = time.time()
 QUOTA_BYTES = 10**15
 NEWEST = 10_000
-FIGURES = ("put_ms", "publish_ms", "resolve_ms", "stats_ms", "first_stats_ms", "start_s")
-"""Statistics by bucket: the first ones after a start, and later ones."""
+FIGURES = ("put_ms", "publish_ms", "resolve_ms", "stats_ms", "stats_since_ms", "first_stats_ms", "start_s")
+"""Statistics by bucket: of all time, of the last hour, and the first ones after a start. A start ends when the service
+says that it is ready.
+"""
+KINDS = ("moe-experts-fwd", "moe-experts-bwd-lora", "moe-experts-bwd-full")
 
 
 def content_of(number: int, what: str) -> bytes:
@@ -47,9 +52,13 @@ def name_of(number: int, what: str) -> str:
     return hashlib.sha256(content_of(number, what)).hexdigest()
 
 
+def entry_key(number: int) -> dict[str, Any]:
+    return key(f"entry {number}") | {"kind": KINDS[number % 3], "bucket": 8 * (1 + number // 3 % 128)}
+
+
 def rows_of(number: int) -> dict[type, dict[str, Any]]:
     """One ready entry, as the service would have stored it."""
-    graph = GraphKey.model_validate(key(f"entry {number}"))
+    graph = GraphKey.model_validate(entry_key(number))
     digest, blob, compile_id, owner = graph.digest, name_of(number, "blob"), name_of(number, "c")[:32], "a" * 32
     at, compile_s = NOW - 86_400 + number / 10, 900.0 + number % 600
     size_bytes = len(content_of(number, "blob"))
@@ -117,6 +126,10 @@ async def fill(data: Path, entries: int) -> None:
             for table in (GraphKeyRow, BlobRow, ArtifactRow, CompileRow, AttemptRow):
                 # Into the table: the session's entities would take most of the time.
                 await session.execute(insert(table.__table__), [rows[table] for rows in batch])
+            digests = [rows[GraphKeyRow]["key_digest"] for rows in batch]
+            events = (("miss", 1, 0.0), ("hit_service", 3, 2_700.0))
+            counts = [("default", digest, *event) for digest in digests for event in events]
+            await tallies.append_usage(session, counts, batch[0][BlobRow]["created_at"])
             while await tallies.fold(session, ROWS_AT_ONCE):
                 pass
     async with database.write() as session:
@@ -147,40 +160,51 @@ def measure(folder: Path, entries: int) -> dict[str, float]:
     data.mkdir(parents=True)
     asyncio.run(fill(data, entries))
     write_newest_blobs(data, entries)
+    with service(folder, quota_bytes=QUOTA_BYTES) as one:
+        found = measure_calls(one, entries)
+        os.kill(one.pid, signal.SIGKILL)
+    (folder / "ready").unlink()
     began = time.perf_counter()
     with service(folder, quota_bytes=QUOTA_BYTES) as one:
-        start_s = time.perf_counter() - began
-        holder = Holder(one)
-        lease = holder.lease("uploads")
+        one.client().get("/readyz").raise_for_status()
+        return found | {"start_s": time.perf_counter() - began}
 
-        def put(number: int) -> None:
-            content = os.urandom(4_096)
-            place = {"compile_id": lease["compile_id"], "generation": lease["generation"]}
-            path = f"/v1/blobs/{hashlib.sha256(content).hexdigest()}"
-            holder.http.put(path, params=place, content=content).raise_for_status()
 
-        def publish(number: int) -> None:
-            holder.publish(f"new {number}", os.urandom(4_096))
+def measure_calls(one: Service, entries: int) -> dict[str, float]:
+    holder = Holder(one)
+    lease = holder.lease("uploads")
 
-        def resolve(number: int) -> None:
-            asked = holder.question(f"entry {number * entries // (REPEATS + 1)}")
-            answer = holder.http.post("/v1/graphs/resolve", json=asked).raise_for_status().json()
-            assert answer["state"] == "ready", answer
+    def put(number: int) -> None:
+        content = os.urandom(4_096)
+        place = {"compile_id": lease["compile_id"], "generation": lease["generation"]}
+        path = f"/v1/blobs/{hashlib.sha256(content).hexdigest()}"
+        holder.http.put(path, params=place, content=content).raise_for_status()
 
-        def stats(number: int) -> None:
-            holder.http.get("/v1/stats", params={"group_by": "bucket"}).raise_for_status()
+    def publish(number: int) -> None:
+        holder.publish(f"new {number}", os.urandom(4_096))
 
-        began = time.perf_counter()
-        stats(0)
-        first_stats_s = time.perf_counter() - began
-        return {
-            "put_ms": median_ms(put),
-            "publish_ms": median_ms(publish),
-            "resolve_ms": median_ms(resolve),
-            "stats_ms": median_ms(stats, 5),
-            "first_stats_ms": first_stats_s * 1e3,
-            "start_s": start_s,
-        }
+    def resolve(number: int) -> None:
+        asked = holder.question("") | {"key": entry_key(number * entries // (REPEATS + 1))}
+        answer = holder.http.post("/v1/graphs/resolve", json=asked).raise_for_status().json()
+        assert answer["state"] == "ready", answer
+
+    def stats(**asked: str) -> bytes:
+        return holder.http.get("/v1/stats", params={"group_by": "bucket"} | asked).raise_for_status().content
+
+    began = time.perf_counter()
+    answer = stats()
+    first_stats_s = time.perf_counter() - began
+    first = Stats.model_validate_json(answer)
+    assert first.totals.compiles["ready"] == entries, first.totals
+    an_hour_ago = (first.at - timedelta(hours=1)).isoformat()
+    return {
+        "put_ms": median_ms(put),
+        "publish_ms": median_ms(publish),
+        "resolve_ms": median_ms(resolve),
+        "stats_ms": median_ms(lambda _: stats(), 10),
+        "stats_since_ms": median_ms(lambda _: stats(since=an_hour_ago), 10),
+        "first_stats_ms": first_stats_s * 1e3,
+    }
 
 
 def main() -> None:
