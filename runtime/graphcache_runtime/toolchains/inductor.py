@@ -57,6 +57,9 @@ SETTINGS: Final[dict[str, Any]] = {
     "aot_inductor.model_name_for_generated_files": "graph",
 }
 
+TRIED_TORCH: Final = "2.13"
+"""The version that these settings were tried with. 2.10 lacks one."""
+
 KEY_ENTRY: Final = "graph/extra/graphcache-key.json"
 """PyTorch's package format leaves the folder extra to whoever writes one."""
 
@@ -95,6 +98,10 @@ class InductorToolchain:
         reasons = self.missing_to_load()
         if shutil.which(_cxx()) is None:
             reasons.append(f"no C++ compiler {_cxx()!r} on PATH: install g++ (Debian: apt-get install g++), or set CXX")
+        if unknown := _unknown_settings():
+            reasons.append(
+                f"inductor of torch {torch.__version__} has no {', '.join(unknown)}: install torch {TRIED_TORCH}"
+            )
         return reasons
 
     def missing_to_load(self, version: str | None = None) -> list[str]:
@@ -142,6 +149,12 @@ class InductorToolchain:
         except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
             raise LoadFailed(f"{key.label()}: {path} is no AOTInductor package that loads here: {error}") from error
         return HostGraph(model, key)
+
+
+def _unknown_settings() -> list[str]:
+    from torch._inductor import config
+
+    return [name for name in SETTINGS if name not in config.get_config_copy()]
 
 
 def _cxx() -> str:

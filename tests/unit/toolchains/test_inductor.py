@@ -8,7 +8,7 @@ import torch
 
 from graphcache_runtime.toolchains.base import LoadFailed, ToolchainUnavailable
 from graphcache_runtime.toolchains.cpu import LEVELS, cpu_features, lacking
-from graphcache_runtime.toolchains.inductor import InductorToolchain
+from graphcache_runtime.toolchains.inductor import SETTINGS, InductorToolchain
 from graphcache_wire import GraphKey
 
 V3 = LEVELS["x86-64-v3"]
@@ -35,6 +35,12 @@ def test_a_cpu_without_the_features_neither_compiles_nor_loads_and_names_them(tm
         older.version()
     with pytest.raises(LoadFailed, match="lacks avx2, fma"):
         older.load(tmp_path, key_of(version))
+
+
+def test_a_torch_without_one_of_its_settings_cannot_compile_and_is_named(monkeypatch):
+    monkeypatch.setitem(SETTINGS, "cpp.no_such_setting", True)
+    (said,) = InductorToolchain(V3).missing()
+    assert said.startswith(f"inductor of torch {torch.__version__} has no cpp.no_such_setting: install torch")
 
 
 def test_graphs_for_a_level_above_this_cpu_are_refused(tmp_path: Path):
