@@ -16,12 +16,15 @@ from fakes.replica import NOON, Replica, key, replica
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select
 
 from graphcache_service.core.eviction import evict
 from graphcache_service.core.flush import flush
+from graphcache_service.core.maintenance import fold_journal
 from graphcache_service.db import eviction as eviction_rows
-from graphcache_service.db.models import CompileRow
+from graphcache_service.db import tallies
+from graphcache_service.db.models import ArtifactRow, AttemptRow, CompileRow
+from graphcache_service.db.tallies import Filter
 
 BUCKETS = (8, 16)
 OWNERS = tuple(letter * 32 for letter in "abc")
@@ -93,9 +96,36 @@ class ServiceMachine(RuleBasedStateMachine):
         return service
 
     def teardown(self) -> None:
+        self.run(self._check_totals())
         self.run(self.stack.aclose())
         self.runner.close()
         shutil.rmtree(self.folder)
+
+    @rule()
+    def add_up(self) -> None:
+        self.run(fold_journal(self.service.services))
+
+    async def _check_totals(self) -> None:
+        """The running totals are what counting all rows comes to."""
+        async with self.service.services.database.read() as session:
+            told = {
+                what: (number, round(amount))
+                for _, what, number, amount in await tallies.sums(session, Filter(("default",), None, ()))
+                if number and what.startswith(("compile_", "artifact_", "attempt_"))
+            }
+            counted = {}
+            for prefix, column, size in (
+                ("compile_", CompileRow.state, literal(0)),
+                ("artifact_", ArtifactRow.state, ArtifactRow.size_bytes),
+            ):
+                rows = await session.execute(select(column, func.count(), func.sum(size)).group_by(column))
+                counted |= {prefix + state: (number, int(size_bytes)) for state, number, size_bytes in rows}
+            ended_as = func.coalesce(AttemptRow.failure_class, AttemptRow.outcome)
+            took = func.coalesce(AttemptRow.compile_s, AttemptRow.ended_at - AttemptRow.started_at)
+            ended = select(ended_as, func.count(), func.sum(took)).where(AttemptRow.ended_at.is_not(None))
+            rows = await session.execute(ended.group_by(ended_as))
+            counted |= {f"attempt_{name}": (number, round(seconds)) for name, number, seconds in rows}
+        assert told == counted
 
     def grant(self, bucket: int, owner: str, lease: dict[str, Any]) -> None:
         mine = self.keys[bucket]
