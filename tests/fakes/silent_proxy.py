@@ -1,4 +1,4 @@
-"""A TCP proxy that can swallow packets: connections stay open, and nothing arrives any more."""
+"""A TCP proxy that can swallow packets, or stall: connections stay open, and nothing arrives any more, or for now."""
 
 import selectors
 import socket
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class SilentProxy:
-    """Forwards to ``target`` (``http://host:port``) until ``swallow`` is called."""
+    """Forwards to ``target`` (``http://host:port``) until it is told to do otherwise."""
 
     def __init__(self, target: str) -> None:
         host, port = target.removeprefix("http://").split(":")
@@ -16,10 +16,24 @@ class SilentProxy:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._swallowing = threading.Event()
+        self._going_on = threading.Event()
+        self._until_stall_bytes = 1 << 60
         self._closed = threading.Event()
         self._selector = selectors.DefaultSelector()
         self._peers: dict[socket.socket, socket.socket] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def stall_after(self, size_bytes: int) -> None:
+        """Once so much more has gone through, nothing does until ``go_on``; nothing is lost either."""
+        self._going_on.clear()
+        self._until_stall_bytes = size_bytes
+
+    def stalls(self) -> bool:
+        return self._until_stall_bytes <= 0
+
+    def go_on(self) -> None:
+        self._until_stall_bytes = 1 << 60
+        self._going_on.set()
 
     def swallow(self) -> None:
         """From now on whatever is sent, in either direction, arrives nowhere."""
@@ -40,6 +54,9 @@ class SilentProxy:
 
     def _run(self) -> None:
         while not self._closed.is_set():
+            if self.stalls():
+                self._going_on.wait(0.05)
+                continue
             for ready, _ in self._selector.select(timeout=0.05):
                 end = ready.fileobj
                 assert isinstance(end, socket.socket)
@@ -58,6 +75,7 @@ class SilentProxy:
     def _forward(self, end: socket.socket) -> None:
         try:
             piece = end.recv(65_536)
+            self._until_stall_bytes -= len(piece)
             if piece and not self._swallowing.is_set():
                 self._peers[end].sendall(piece)
         except OSError:

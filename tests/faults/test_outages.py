@@ -1,10 +1,12 @@
 """Networks that swallow packets, services that are away or busy: everybody ends, and nothing is compiled twice."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fakes.client_side import publish, writes
+from fakes.compiles import until
 from fakes.holder_process import HolderProcess
 from fakes.silent_proxy import SilentProxy
 
@@ -37,6 +39,27 @@ def test_clients_behind_a_network_that_swallows_packets_all_end_by_their_deadlin
         assert holder.publish() == "published"
     with ServiceClient(running.url) as service:
         assert service.stats().totals.attempts == {"ready": 1}
+
+
+def test_a_download_that_stalls_starts_no_compile(running, key, store, tmp_path):
+    content, compiled = os.urandom(4_000_000), []
+    with ServiceClient(running.url) as service:
+        publish(service, key, content, tmp_path)
+
+    def get() -> bytes:
+        with ServiceClient(proxy.url) as behind:
+            with GraphCache(behind, store, compile_here=writes(b"another", compiled)) as cache:
+                return cache.get(key, deadline_s=60).path.read_bytes()
+
+    with SilentProxy(running.url) as proxy, ThreadPoolExecutor(2) as pool:
+        proxy.stall_after(1_000_000)
+        ranks = [pool.submit(get) for _ in range(2)]
+        until(proxy.stalls, "the download is under way")
+        with ServiceClient(running.url) as service:
+            assert service.graph(key.digest).state == "ready"
+        proxy.go_on()
+        assert [rank.result(timeout=60) for rank in ranks] == [content, content]
+    assert compiled == []
 
 
 def test_a_waiter_reconnects_to_a_service_that_was_killed_and_gets_its_graph(running, key, store):
