@@ -83,13 +83,17 @@ class Client:
 
 @dataclass
 class StubWorker:
-    """Claims, waits as long as a compile takes, uploads and publishes; when it published each key."""
+    """Claims, waits as long as a compile takes, uploads and publishes.
+
+    ``published_at``: when it sent each publication. ``answered_s``: how long the answer to each took.
+    """
 
     connection: Connection
     compile_s: float
     size_bytes: int = 64 << 10
     owner: str = field(default_factory=lambda: os.urandom(16).hex())
     published_at: dict[str, float] = field(default_factory=dict)
+    answered_s: list[float] = field(default_factory=list)
 
     async def run(self, until: int) -> None:
         """Compiles until nothing is queued and ``until`` keys are published by all who share ``published_at``."""
@@ -114,5 +118,7 @@ class StubWorker:
             "compile_s": self.compile_s,
         }
         asked = {"generation": generation, "published": published}
+        began = time.perf_counter()
         await self.connection.post(f"/v1/leases/{lease['compile_id']}/complete", asked)
-        self.published_at[lease["key"]["options"]["flags"]] = time.perf_counter()
+        self.answered_s.append(time.perf_counter() - began)
+        self.published_at[lease["key"]["options"]["flags"]] = began

@@ -106,9 +106,12 @@ class FolderBlobs(BlobStore):
             staged.check(path.name)
             staged.close(self.durable)
             with typed_os_errors("store a blob", staged.size_bytes):
-                path.parent.mkdir(mode=0o700, exist_ok=True)
                 # Replaces what is there: the same bytes, or a damaged file that this mends. Readers keep the old one.
-                staged.path.replace(path)
+                try:
+                    staged.move(path)
+                except FileNotFoundError:
+                    path.parent.mkdir(mode=0o700, exist_ok=True)
+                    staged.move(path)
                 if self.durable:
                     _sync_folder(path.parent)
         finally:

@@ -15,6 +15,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
@@ -45,6 +46,7 @@ class StagedFile:
         self._held_bytes = 0
         self._sha256 = hashlib.sha256()
         self._descriptor: int | None = None
+        self._exists = False
         self._discarded = False
         self._one_call = threading.RLock()
 
@@ -117,6 +119,16 @@ class StagedFile:
                 self._descriptor = None
                 os.close(descriptor)
 
+    def move(self, path: Path) -> None:
+        """Gives the closed file its name as a blob.
+
+        Raises:
+            FileNotFoundError: the folder of that name is missing.
+        """
+        with self._one_call:
+            os.replace(self.path, path)
+            self._exists = False
+
     def discard(self) -> None:
         """Removes what was staged. Safe to repeat, and after the file became a blob."""
         with self._one_call:
@@ -124,13 +136,16 @@ class StagedFile:
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None
-            self.path.unlink(missing_ok=True)
+            if self._exists:
+                self.path.unlink(missing_ok=True)
+                self._exists = False
 
     def _open(self) -> int:
         if self._discarded:
             raise BlobStoreUnavailable("stage an upload", "it ended meanwhile")
         if self._descriptor is None:
             self._descriptor = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            self._exists = True
         return self._descriptor
 
     def _write(self, chunk: bytes) -> None:
@@ -156,11 +171,12 @@ class Staging:
             self.swept_files = sweep(root)
             self.folder, lock = _own_folder(root)
         self._lock: int | None = lock
+        self._numbers = count()
         self.threads = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="blobs")
 
     def new_file(self, size_bytes: int) -> StagedFile:
         """A file that will hold ``size_bytes`` bytes."""
-        return StagedFile(self.folder / secrets.token_hex(16), size_bytes)
+        return StagedFile(self.folder / str(next(self._numbers)), size_bytes)
 
     async def run(self, call: Callable[[*A], T], *args: *A) -> T:
         """Runs what waits for the disk in a thread."""

@@ -94,16 +94,16 @@ async def resolve(services: Services, caller: Caller, request: ResolveRequest) -
     return await _Asking(services, caller, request).until(asyncio.get_running_loop().time() + request.wait_s)
 
 
-async def _look(services: Services, caller: Caller, key_digest: str) -> Standing | None:
-    async with services.database.read() as session:
-        return await compiles.standing(session, caller.readable(), key_digest)
+@dataclass(slots=True)
+class _Seen:
+    """A look that many waiters share, and the answer that was made of it."""
 
+    standing: Standing | None
+    ready: Ready | None = None
 
-def _ready(services: Services, standing: Standing, owner: str) -> Ready:
-    outcome = as_ready(standing)
-    key_id = (standing.compile.namespace, standing.compile.key_digest)
-    joined = services.usage.answered_ready(key_id, owner, outcome.artifact.compile_s, standing.now)
-    return outcome.model_copy(update={"joined": joined})
+    def as_ready(self, standing: Standing) -> Ready:
+        self.ready = self.ready or as_ready(standing)
+        return self.ready
 
 
 class _Asking:
@@ -118,9 +118,11 @@ class _Asking:
 
     async def until(self, deadline: float) -> Outcome:
         """Look, act and wait until there is an answer, or the deadline (of the event loop's clock) has come."""
+        readable, woken = self._caller.readable(), False
         with self._services.waiters.sit(key_topic(*self._key_id)) as topic:
             while True:
-                version, standing = await topic.look(self._caller.readable(), self._look)
+                version, seen = await topic.look(readable, self._look, woken=woken)
+                standing, woken = seen.standing, False
                 step = decide(standing, self._wanted())
                 if step is Step.ACT:
                     granted = await self._act_once(topic, version)
@@ -128,22 +130,23 @@ class _Asking:
                         return granted
                 elif standing is not None:
                     left_s = deadline - asyncio.get_running_loop().time()
-                    answer = await self._answer(step, standing, topic, last=left_s <= 0)
+                    answer = await self._answer(step, seen, standing, topic, last=left_s <= 0)
                     if answer is not None:
                         return answer
-                    await topic.changed(version, left_s)
+                    woken = await topic.changed(version, left_s)
 
     def _wanted(self) -> Wanted:
         request = self._request
         return Wanted(request.owner, request.can_compile, PRIORITIES[request.purpose], self._retry_failed)
 
-    async def _look(self) -> Standing | None:
-        return await _look(self._services, self._caller, self._request.key.digest)
+    async def _look(self) -> _Seen:
+        services, key = self._services, self._request.key
+        return _Seen(await compiles.standing(services.database, self._caller.readable(), key.digest))
 
-    async def _answer(self, step: Step, standing: Standing, topic: Topic, *, last: bool) -> Outcome | None:
+    async def _answer(self, step: Step, seen: _Seen, standing: Standing, topic: Topic, *, last: bool) -> Outcome | None:
         usage, owner = self._services.usage, self._request.owner
         if step is Step.READY:
-            return _ready(self._services, standing, owner)
+            return self._ready(seen.as_ready(standing), standing)
         if step is Step.FAILED:
             usage.answered_failed(self._key_id, owner, standing.now)
             return as_failed(standing.compile, standing.now)
@@ -153,6 +156,12 @@ class _Asking:
         before = await compiles.queued_before(self._services.database, standing.compile)
         expected = await self._services.history.expected_s(self._request.key)
         return as_pending(standing, waiters=topic.sitting, queued_before=before, expected=expected)
+
+    def _ready(self, ready: Ready, standing: Standing) -> Ready:
+        key_id = (standing.compile.namespace, standing.compile.key_digest)
+        usage, compile_s = self._services.usage, ready.artifact.compile_s
+        joined = usage.answered_ready(key_id, self._request.owner, compile_s, standing.now)
+        return Ready(artifact=ready.artifact, joined=joined)
 
     async def _act_once(self, topic: Topic, version: int) -> Granted | None:
         async with topic.lock:

@@ -70,8 +70,7 @@ class TokenCache:
         if authorization is None:
             raise Unauthenticated("this service needs a token")
         digest = token_sha256(_bearer(authorization))
-        async with self._database.read() as session:
-            row = await rows.live_token(session, digest)
+        row = await rows.live_token(self._database, digest)
         if row is None:
             raise Unauthenticated("the token is unknown, revoked or expired")
         caller = _caller_of(row)

@@ -32,14 +32,17 @@ class Topic:
         self.version = 0
         self.lock = asyncio.Lock()
         self.sitting = 0
-        self._changed = asyncio.Event()
+        self._asleep: dict[asyncio.Future[bool], None] = {}
         self._looks: dict[Any, tuple[int, asyncio.Future[Any]]] = {}
 
     def wake(self) -> None:
-        """The topic changed: let everybody look again."""
+        """The topic changed: let everybody look again.
+
+        All at once: in parts, those who were answered first ask for their next graph before the last are answered.
+        """
         self.version += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
+        for asleep in self._asleep:
+            _end(asleep, True)
 
     async def changed(self, seen: int, timeout_s: float) -> bool:
         """Wait until the version is another than ``seen``; False at the time-out."""
@@ -47,21 +50,34 @@ class Topic:
             return True
         if timeout_s <= 0:
             return False
+        loop = asyncio.get_running_loop()
+        asleep: asyncio.Future[bool] = loop.create_future()
+        self._asleep[asleep] = None
+        timer = loop.call_later(timeout_s, _end, asleep, False)
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
-        except TimeoutError:
-            return False
-        return True
+            return await asleep
+        finally:
+            timer.cancel()
+            del self._asleep[asleep]
 
-    async def look(self, what: Any, read: Callable[[], Awaitable[Found]]) -> tuple[int, Found]:
-        """The version and what ``read`` found; one read serves all who look at the same version at once."""
+    async def look(self, what: Any, read: Callable[[], Awaitable[Found]], *, woken: bool = False) -> tuple[int, Found]:
+        """The version and what ``read`` found; one read serves all who look at the same version at once.
+
+        Args:
+            woken: the asker was woken by this version, so what another one found at it will do too.
+        """
         version = self.version
         under_way = self._looks.get(what)
-        if under_way is None or under_way[0] != version or under_way[1].done():
+        if under_way is None or under_way[0] != version or (under_way[1].done() and not woken):
             under_way = (version, asyncio.ensure_future(read()))
             self._looks[what] = under_way
         # A waiter whose client went away must not cancel the read for the others.
         return version, await asyncio.shield(under_way[1])
+
+
+def _end(asleep: asyncio.Future[bool], woken: bool) -> None:
+    if not asleep.done():
+        asleep.set_result(woken)
 
 
 class Waiters:

@@ -4,10 +4,11 @@ A change is guarded by the state and generation that it was decided on.
 """
 
 import secrets
+from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import BindParameter, Select, String, bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -113,25 +114,40 @@ async def stored(database: Database, namespaces: Sequence[str], key_digest: str)
 
 
 @lru_cache(maxsize=64)
-def _standings(namespaces: int, *, of_one: bool) -> Select[CompileRow, ArtifactRow | None, float]:
-    """Built once: building it takes as long as asking it."""
-    keys = CompileRow.key_digest
+def _standing(namespaces: int) -> Select[Any]:
+    row, artifact = CompileRow.__table__, ArtifactRow.__table__
     return (
-        select(CompileRow, ArtifactRow, database_now())
-        .outerjoin(ArtifactRow, ArtifactRow.id == CompileRow.artifact_id)
-        .where(
-            CompileRow.namespace.in_(_named(namespaces)),
-            keys == bindparam("key_digest") if of_one else keys.in_(bindparam("key_digests", expanding=True)),
-        )
-        .execution_options(populate_existing=True)
+        select(*row.c, database_now().label("now"), *(column.label(f"of_{column.key}") for column in artifact.c))
+        .join_from(row, artifact, artifact.c.id == row.c.artifact_id, isouter=True)
+        .where(row.c.namespace.in_(_named(namespaces)), row.c.key_digest == bindparam("key_digest"))
     )
 
 
-async def standing(session: AsyncSession, namespaces: Sequence[str], key_digest: str) -> Standing | None:
-    """How one key stands: see :func:`standings`."""
-    statement = _standings(len(namespaces), of_one=True)
-    rows = await session.execute(statement, _names(namespaces) | {"key_digest": key_digest})
-    return _by_digest([Standing(row[0], row[1], row[2]) for row in rows], namespaces).get(key_digest)
+_Artifact = namedtuple("_Artifact", ArtifactRow.__table__.c.keys())  # type: ignore[misc]  # its columns by name
+
+
+async def standing(database: Database, namespaces: Sequence[str], key_digest: str) -> Standing | None:
+    """How one key stands, as plain rows, which have the columns of the entities: see :func:`standings`."""
+    rows = await database.rows(_standing(len(namespaces)), _names(namespaces) | {"key_digest": key_digest})
+    found = [Standing(cast(CompileRow, row), _artifact_of(row), row.now) for row in rows]
+    return _by_digest(found, namespaces).get(key_digest)
+
+
+def _artifact_of(row: PlainRow) -> ArtifactRow | None:
+    if row.artifact_id is None:
+        return None
+    return cast(ArtifactRow, _Artifact._make(row[-len(_Artifact._fields) :]))
+
+
+_STANDINGS: Final[Select[CompileRow, ArtifactRow | None, float]] = (
+    select(CompileRow, ArtifactRow, database_now())
+    .outerjoin(ArtifactRow, ArtifactRow.id == CompileRow.artifact_id)
+    .where(
+        CompileRow.namespace.in_(bindparam("namespaces", expanding=True)),
+        CompileRow.key_digest.in_(bindparam("key_digests", expanding=True)),
+    )
+    .execution_options(populate_existing=True)
+)
 
 
 async def standings(
@@ -139,10 +155,9 @@ async def standings(
 ) -> dict[str, Standing]:
     """How keys stand, by digest: a ready row of the first namespace that has one, else the first namespace's row."""
     found: dict[str, Standing] = {}
-    statement = _standings(len(namespaces), of_one=False)
     for first in range(0, len(key_digests), DIGESTS_A_QUERY):
         part = list(key_digests[first : first + DIGESTS_A_QUERY])
-        rows = await session.execute(statement, _names(namespaces) | {"key_digests": part})
+        rows = await session.execute(_STANDINGS, {"namespaces": list(namespaces), "key_digests": part})
         found |= _by_digest([Standing(row[0], row[1], row[2]) for row in rows], namespaces)
     return found
 

@@ -3,23 +3,26 @@
 import json
 import secrets
 from collections.abc import Sequence
+from typing import Final, cast
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from graphcache_service.db.clock import database_now
+from graphcache_service.db.engine import Database
 from graphcache_service.db.models import TokenRow
 
+_LIVE_TOKEN: Final = select(TokenRow.__table__).where(
+    TokenRow.__table__.c.token_sha256 == bindparam("token_sha256"),
+    TokenRow.__table__.c.revoked_at.is_(None),
+    TokenRow.__table__.c.expires_at.is_(None) | (TokenRow.__table__.c.expires_at > database_now()),
+)
 
-async def live_token(session: AsyncSession, token_sha256: str) -> TokenRow | None:
-    """The token of this hash, unless it was revoked or has expired."""
-    return await session.scalar(
-        select(TokenRow).where(
-            TokenRow.token_sha256 == token_sha256,
-            TokenRow.revoked_at.is_(None),
-            TokenRow.expires_at.is_(None) | (TokenRow.expires_at > database_now()),
-        )
-    )
+
+async def live_token(database: Database, token_sha256: str) -> TokenRow | None:
+    """The columns of the token of this hash, unless it was revoked or has expired."""
+    found = await database.rows(_LIVE_TOKEN, {"token_sha256": token_sha256})
+    return cast(TokenRow, found[0]) if found else None
 
 
 async def any_live_token(session: AsyncSession) -> bool:
