@@ -5,8 +5,9 @@ Legend: T tokens, K experts a token, A = T x K assignments, H model size.
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +15,7 @@ from torch import Tensor
 from graphcache_runtime import packing
 from graphcache_runtime.calls import HOST, Choice, Policy
 from graphcache_runtime.device_calls import DeviceCalls
-from graphcache_runtime.host.experts import HostKernel
-from graphcache_runtime.host.kernels import choose
+from graphcache_runtime.host.path import HostPath
 from graphcache_runtime.host.weight_gradients import WeightGradients
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.planning.hotset import RouterCounts, replanned
@@ -27,6 +27,8 @@ from graphcache_runtime.stats import LayerStats
 from graphcache_runtime.weights.residency import Residency, wanted
 from graphcache_runtime.weights.uploader import StackBuffers
 from graphcache_wire import GraphKey, Kind
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,9 @@ class HotLayer:
         self.stats = LayerStats()
         self.residency = Residency(name, shared.uploader, shared.upload_timeout_s)
         self.calls = DeviceCalls(name, keys, shared, self.residency, self.stats)
+        self.host = HostPath(shared.arena)
         self.plans = PlanMemory()
         self.counts = RouterCounts(experts)
-        self._kernel: HostKernel | None = None
         self._device: torch.device | None = None
         self._counted = 0
 
@@ -115,7 +117,7 @@ class HotLayer:
         meter = self.shared.costs
         if not meter.measures:
             return
-        meter.measure_host(self._host_kernel(gate_up, down), gate_up, down)
+        meter.measure_host(self.host.kernel(gate_up, down), gate_up, down)
         for bucket in self.shared.chooser.ladder.rungs:
             size = (len(self.hot), bucket)
             key = self._keys(backward, *size)[0]
@@ -181,18 +183,12 @@ class HotLayer:
         """Every assignment's row, ``y_AH`` in the weights' dtype, not yet weighed. ``backward`` as in ``plan``."""
         self.stats.forwards += 1
         y_AH = torch.empty(plan.tokens * plan.top_k, x_TH.shape[1], dtype=gate_up.dtype)
-        of_calls: tuple[Tensor, ...] = ()
-        if plan.packed:
-            keep = self.shared.keep and backward is not None
-            of_calls = self.calls.forward(x_TH, plan, gate_up, down, y_AH, keep=keep)
+        keep = self.shared.keep and backward is not None
+        of_calls = self._device_part(plan, lambda: self.calls.forward(x_TH, plan, gate_up, down, y_AH, keep=keep))
         h_C2F = torch.empty(0)
         if plan.host.rows:
-            kernel = self._host_kernel(gate_up, down)
-            x_CH = x_TH[plan.host.token_C].to(kernel.rows_dtype(gate_up.dtype))
-            ran = kernel.forward(x_CH, plan.host, gate_up.detach(), down.detach())
-            y_AH.index_copy_(0, plan.host.assignment_C, ran.y_CH.to(y_AH.dtype))
-            h_C2F = ran.h_C2F
-        return Rows(y_AH, Kept(h_C2F, of_calls))
+            h_C2F = self.host.forward(x_TH, plan.host, gate_up, down, y_AH)
+        return Rows(y_AH, Kept(h_C2F, of_calls() or ()))
 
     def backward(
         self,
@@ -207,39 +203,46 @@ class HotLayer:
     ) -> tuple[Tensor, WeightGradients | None]:
         """``dx[T, H]`` in fp32 (a buffer of the arena), and the weights' gradients where ``kind`` is the full one."""
         self.stats.backwards += 1
-        grads = WeightGradients(gate_up, down) if kind is Kind.EXPERTS_BACKWARD_FULL else None
+        full = kind is Kind.EXPERTS_BACKWARD_FULL
+        grads = WeightGradients(gate_up, down, self.shared.gradient_memory) if full else None
         dx_AH = self.shared.arena.take("dx rows", (plan.tokens * plan.top_k, x_TH.shape[1]), gate_up.dtype)
-        if plan.packed:
+
+        def on_device() -> None:
             self.calls.backward(x_TH, weights_TK, dout_TH, kept.of_calls, plan, gate_up, down, kind, dx_AH, grads)
+
+        # Weight gradients of a hot expert's overflow come from both parts, and are added in this order alone.
+        device_done = self._device_part(plan, on_device, apart=grads is not None)
         if plan.host.rows:
-            dx_CH = self._host_backward(x_TH, weights_TK, dout_TH, kept.h_C2F, plan, gate_up, down, grads)
-            dx_AH.index_copy_(0, plan.host.assignment_C, dx_CH.to(dx_AH.dtype))
+            self.host.backward(x_TH, weights_TK, dout_TH, kept.h_C2F, plan.host, gate_up, down, dx_AH, grads)
+        device_done()
         return packing.sum_of_experts(dx_AH, None, plan.tokens, self.shared.arena), grads
 
-    def _host_backward(
-        self,
-        x_TH: Tensor,
-        weights_TK: Tensor,
-        dout_TH: Tensor,
-        h_C2F: Tensor,
-        plan: Plan,
-        gate_up: Tensor,
-        down: Tensor,
-        grads: WeightGradients | None,
-    ) -> Tensor:
-        kernel = self._host_kernel(gate_up, down)
-        dtype, host = kernel.rows_dtype(gate_up.dtype), plan.host
-        weights_C = weights_TK.flatten()[host.assignment_C].to(dtype)
-        dy_CH = dout_TH[host.token_C].to(dtype) * weights_C[:, None]
-        x_CH = x_TH[host.token_C].to(dtype)
-        return kernel.backward(x_CH, h_C2F, dy_CH, host, gate_up.detach(), down.detach(), grads)
+    def _device_part(self, plan: Plan, job: Callable[[], R], *, apart: bool = False) -> Callable[[], R | None]:
+        """Run the device's part of a plan, beside the host's where both have rows; returns how to wait for it.
 
-    def _host_kernel(self, gate_up: Tensor, down: Tensor) -> HostKernel:
-        if self._kernel is None:
-            self._kernel = choose(gate_up, down, self.shared.arena)
-        return self._kernel
+        The two write different rows, so results are the same to the bit. ``apart``: it must have ended first.
+        """
+        beside = self.shared.beside
+        if beside is None:
+            beside = self._device is not None and self._device.type != "cpu"
+        if not plan.packed:
+            return lambda: None
+        if apart or not beside or not plan.host.rows:
+            done = job()
+            return lambda: done
+        return self.shared.device_thread.submit(_without_graph(job)).result
 
     def planned_keys(self, tokens: int, training: Training | None) -> list[GraphKey]:
         """Every key that calls of up to ``tokens`` tokens can ask for."""
         chooser = self.shared.chooser
         return planned_keys(self.keys, len(self.hot), chooser.ladder, tokens, training, chooser.tiers, self.shared.keep)
+
+
+def _without_graph(job: Callable[[], R]) -> Callable[[], R]:
+    """Autograd is off inside an autograd function, but each thread has a switch of its own."""
+
+    def run() -> R:
+        with torch.no_grad():
+            return job()
+
+    return run

@@ -54,11 +54,13 @@ def sum_of_experts(rows_AH: Tensor, weights_TK: Tensor | None, tokens: int, aren
         return total
     rows_TKH = rows_AH.view(tokens, -1, h)
     weights = None if weights_TK is None else weights_TK.float()
+    rows_TH = arena.take("rows to add", (tokens, h), torch.float32)  # mixed dtypes would go through fresh memory
     for k in range(rows_TKH.shape[1]):
+        rows_TH.copy_(rows_TKH[:, k])
         if weights is None:
-            total.add_(rows_TKH[:, k])
+            total.add_(rows_TH)
         else:
-            total.addcmul_(rows_TKH[:, k].float(), weights[:, k, None])
+            total.addcmul_(rows_TH, weights[:, k, None])
     return total
 
 

@@ -39,14 +39,15 @@ class Compiled:
         return torch.bfloat16 if self._how == "pairs" else torch.float32
 
     def forward(self, x_CH: Tensor, rows: HostRows, gate_up: Tensor, down: Tensor) -> HostForward:
-        h_C2F, y_CH = x_CH.new_empty(x_CH.shape[0], gate_up.shape[1]), torch.empty_like(x_CH)
+        h_C2F = x_CH.new_empty(x_CH.shape[0], gate_up.shape[1])
+        y_CH = self._arena.take("y", tuple(x_CH.shape), x_CH.dtype)
         self._products.times_transposed(self._how, x_CH, rows, gate_up, h_C2F)
-        self._products.times_transposed(self._how, gated(h_C2F), rows, down, y_CH)
+        self._products.times_transposed(self._how, gated(h_C2F, self._arena), rows, down, y_CH)
         return HostForward(y_CH, h_C2F)
 
     def backward(
         self,
-        x_CH: Tensor,
+        x_CH: Tensor | None,
         h_C2F: Tensor,
         dy_CH: Tensor,
         rows: HostRows,
@@ -54,12 +55,13 @@ class Compiled:
         down: Tensor,
         grads: WeightGradients | None,
     ) -> Tensor:
-        da_CF, dx_CH = x_CH.new_empty(x_CH.shape[0], down.shape[2]), torch.empty_like(x_CH)
+        da_CF = self._arena.take("da", (dy_CH.shape[0], down.shape[2]), dy_CH.dtype)
+        dx_CH = self._arena.take("dx", tuple(dy_CH.shape), dy_CH.dtype)
         self._products.times(self._how, dy_CH, rows, down, da_CF)
-        dh_C2F = gated_backward(h_C2F, da_CF)
+        dh_C2F = gated_backward(h_C2F, da_CF, self._arena)
         self._products.times(self._how, dh_C2F, rows, gate_up, dx_CH)
-        if grads is not None:
+        if grads is not None and x_CH is not None:
             dgate_up, ddown, add = grads.parts(rows.experts)
             self._products.outer_products(self._how, dh_C2F, x_CH, rows, dgate_up, add)
-            self._products.outer_products(self._how, dy_CH, gated(h_C2F), rows, ddown, add)
+            self._products.outer_products(self._how, dy_CH, gated(h_C2F, self._arena), rows, ddown, add)
         return dx_CH

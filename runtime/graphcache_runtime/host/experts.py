@@ -36,12 +36,12 @@ class HostKernel(Protocol):
         ...
 
     def forward(self, x_CH: Tensor, rows: HostRows, gate_up: Tensor, down: Tensor) -> HostForward:
-        """``x_CH -> y_CH``."""
+        """``x_CH -> y_CH``; the latter may be a buffer that lives until the next call."""
         ...
 
     def backward(
         self,
-        x_CH: Tensor,
+        x_CH: Tensor | None,
         h_C2F: Tensor,
         dy_CH: Tensor,
         rows: HostRows,
@@ -49,22 +49,28 @@ class HostKernel(Protocol):
         down: Tensor,
         grads: WeightGradients | None,
     ) -> Tensor:
-        """``dx_CH``; adds each expert's weight gradient to ``grads`` where it is given."""
+        """``dx_CH``, until the next call; adds the weights' gradients to ``grads``, for which it needs ``x_CH``."""
         ...
 
 
-def gated(h_C2F: Tensor) -> Tensor:
-    """``silu(gate) * up``."""
+def gated(h_C2F: Tensor, arena: Arena) -> Tensor:
+    """``silu(gate) * up``, in a buffer that lives until the next call."""
     gate, up = h_C2F.chunk(2, dim=-1)
-    return functional.silu(gate) * up
+    a_CF = arena.take("a", tuple(gate.shape), gate.dtype)
+    torch.ops.aten.silu.out(gate, out=a_CF)
+    return a_CF.mul_(up)
 
 
-def gated_backward(h_C2F: Tensor, da_CF: Tensor) -> Tensor:
-    """``dh_C2F`` from ``da_CF``."""
+def gated_backward(h_C2F: Tensor, da_CF: Tensor, arena: Arena) -> Tensor:
+    """``dh_C2F`` from ``da_CF``, in a buffer that lives until the next call."""
     gate, up = h_C2F.chunk(2, dim=-1)
-    sigmoid = torch.sigmoid(gate)
-    silu = gate * sigmoid
-    return torch.cat((da_CF * up * (sigmoid + silu * (1 - sigmoid)), da_CF * silu), dim=-1)
+    dh_C2F = arena.take("dh", tuple(h_C2F.shape), h_C2F.dtype)
+    dgate, dup = dh_C2F.chunk(2, dim=-1)
+    dsilu = torch.mul(da_CF, up, out=arena.take("dsilu", tuple(da_CF.shape), da_CF.dtype))
+    torch.ops.aten.silu_backward.grad_input(dsilu, gate, grad_input=dgate)
+    torch.ops.aten.silu.out(gate, out=dup)
+    dup.mul_(da_CF)
+    return dh_C2F
 
 
 def _spans(rows: HostRows) -> list[tuple[int, int, int]]:
@@ -100,17 +106,17 @@ class PerExpert:
 
     def forward(self, x_CH: Tensor, rows: HostRows, gate_up: Tensor, down: Tensor) -> HostForward:
         h_C2F = x_CH.new_empty(x_CH.shape[0], gate_up.shape[1])
-        y_CH = torch.empty_like(x_CH)
+        y_CH = self._arena.take("y", tuple(x_CH.shape), x_CH.dtype)
         for expert, start, end in _spans(rows):
             self._times_transposed(x_CH[start:end], gate_up[expert], h_C2F[start:end])
-        a_CF = gated(h_C2F)
+        a_CF = gated(h_C2F, self._arena)
         for expert, start, end in _spans(rows):
             self._times_transposed(a_CF[start:end], down[expert], y_CH[start:end])
         return HostForward(y_CH, h_C2F)
 
     def backward(
         self,
-        x_CH: Tensor,
+        x_CH: Tensor | None,
         h_C2F: Tensor,
         dy_CH: Tensor,
         rows: HostRows,
@@ -118,15 +124,15 @@ class PerExpert:
         down: Tensor,
         grads: WeightGradients | None,
     ) -> Tensor:
-        da_CF = x_CH.new_empty(x_CH.shape[0], down.shape[2])
-        dx_CH = torch.empty_like(x_CH)
+        da_CF = self._arena.take("da", (dy_CH.shape[0], down.shape[2]), dy_CH.dtype)
+        dx_CH = self._arena.take("dx", tuple(dy_CH.shape), dy_CH.dtype)
         for expert, start, end in _spans(rows):
             self._times(dy_CH[start:end], down[expert], da_CF[start:end])
-        dh_C2F = gated_backward(h_C2F, da_CF)
+        dh_C2F = gated_backward(h_C2F, da_CF, self._arena)
         for expert, start, end in _spans(rows):
             self._times(dh_C2F[start:end], gate_up[expert], dx_CH[start:end])
-        if grads is not None:
-            a_CF = gated(h_C2F)
+        if grads is not None and x_CH is not None:
+            a_CF = gated(h_C2F, self._arena)
             for expert, start, end in _spans(rows):
                 grads.add_products(expert, dh_C2F[start:end], x_CH[start:end], dy_CH[start:end], a_CF[start:end])
         return dx_CH
@@ -169,17 +175,20 @@ class Grouped:
 
     name = "grouped"
 
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+
     def rows_dtype(self, weights: torch.dtype) -> torch.dtype:
         return weights
 
     def forward(self, x_CH: Tensor, rows: HostRows, gate_up: Tensor, down: Tensor) -> HostForward:
         offsets = group_offsets(rows, gate_up.shape[0])
         h_C2F = functional.grouped_mm(x_CH, gate_up.transpose(1, 2), offs=offsets)
-        return HostForward(functional.grouped_mm(gated(h_C2F), down.transpose(1, 2), offs=offsets), h_C2F)
+        return HostForward(functional.grouped_mm(gated(h_C2F, self._arena), down.transpose(1, 2), offs=offsets), h_C2F)
 
     def backward(
         self,
-        x_CH: Tensor,
+        x_CH: Tensor | None,
         h_C2F: Tensor,
         dy_CH: Tensor,
         rows: HostRows,
@@ -189,9 +198,9 @@ class Grouped:
     ) -> Tensor:
         offsets = group_offsets(rows, gate_up.shape[0])
         da_CF = functional.grouped_mm(dy_CH, down, offs=offsets)
-        dh_C2F = gated_backward(h_C2F, da_CF)
-        if grads is not None:
-            a_CF = gated(h_C2F)
+        dh_C2F = gated_backward(h_C2F, da_CF, self._arena)
+        if grads is not None and x_CH is not None:
+            a_CF = gated(h_C2F, self._arena)
             for expert, start, end in _spans(rows):
                 grads.add_products(expert, dh_C2F[start:end], x_CH[start:end], dy_CH[start:end], a_CF[start:end])
         return functional.grouped_mm(dh_C2F, gate_up, offs=offsets)

@@ -32,7 +32,7 @@ def _that_take(gate_up: Tensor, down: Tensor, arena: Arena) -> Iterator[HostKern
         yield Compiled(products, how, arena)
     yield PerExpert(arena)
     if can_group(gate_up) and can_group(down):
-        yield Grouped()
+        yield Grouped(arena)
 
 
 @functools.cache

@@ -6,6 +6,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from graphcache_runtime.host.gradient_memory import GradientMemory
+
 BLOCK_VALUES: Final = 512 * 1024
 """Values of a product that are computed before they are rounded into place, so that they never leave the cache."""
 
@@ -30,8 +32,9 @@ class WeightGradients:
     first: the first part of an expert is written, later parts are added, and what has no part is zeroed at the end.
     """
 
-    def __init__(self, gate_up: Tensor, down: Tensor) -> None:
-        self._gate_up, self._down = torch.empty_like(gate_up), torch.empty_like(down)
+    def __init__(self, gate_up: Tensor, down: Tensor, memory: GradientMemory | None = None) -> None:
+        like = memory.like if memory else torch.empty_like
+        self._gate_up, self._down = like(gate_up), like(down)
         self._written: set[int] = set()
 
     def add(self, expert: int, dgate_up: Tensor, ddown: Tensor) -> None:

@@ -155,6 +155,7 @@ def test_five_hundred_steps_of_random_lengths_stay_inside_the_manifest_and_in_fl
     layer.shared.graphs.restrict(layer.planned_keys(most, "lora"))
     all_on_one = problem(most, top_k=1)
     run(layer, replace(all_on_one, index_TK=all_on_one.index_TK * 0), full=False)
+    run(layer, replace(problem(most), index_TK=torch.tensor([[3, 4]]).expand(most, 2)), full=False)  # both are cold
     run(layer, problem(most), full=False)
     size_bytes = layer.shared.arena.size_bytes()
     lengths = torch.randint(0, most + 1, (500,), generator=torch.Generator().manual_seed(3)).tolist()
