@@ -106,6 +106,7 @@ class MoeHandle:
         if self._owns_graphs:
             self._shared.graphs.close()
         self._shared.uploader.close()
+        self._shared.device_thread.close()
 
     def runs(self, model: nn.Module) -> bool:
         """Whether any module of ``model`` is one of its own."""

@@ -80,6 +80,7 @@ def enable(
     replan_every: int = 0,
     second_slots: bool = False,
     strict_tokens: int | None = None,
+    beside: bool | None = None,
     upload_timeout_s: float = UPLOAD_TIMEOUT_S,
 ) -> MoeHandle:
     """Run the experts of every MoE layer of ``model`` on graphs: the hot ones on the device, the others on the host.
@@ -103,6 +104,7 @@ def enable(
         second_slots: let a look give a busy expert a second slot, where the smaller bucket saves more than the host
             then has to do.
         strict_tokens: make any graph an error that steps of so many tokens cannot need.
+        beside: run device calls while the host runs its experts; None: where the device is not the host's own CPU.
         upload_timeout_s: the longest a forward waits for an upload before it runs on the host.
 
     Raises:
@@ -132,6 +134,7 @@ def enable(
         CostMeter(given, costs == "measured", uploader.counts),
         upload_timeout_s,
         Replanning(replan_every, second_slots),
+        beside=beside,
         keep=_keeps(backward),
     )
     version = toolchain_version if toolchain_version is not None else _version(toolchain)

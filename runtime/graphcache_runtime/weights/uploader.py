@@ -1,15 +1,16 @@
 """Uploader: one background thread that copies weights to a device, and the spare buffers that its copies go to."""
 
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+from graphcache_runtime.daemon_thread import DaemonThread
 
 MAX_SPARES: Final = 2
 LAST_UPLOADS: Final = 64
@@ -63,20 +64,13 @@ class Uploader:
     def __init__(self, copy: Copy = copy_tensor) -> None:
         self.copy = copy
         self.counts = UploadCounts()
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._spares: list[StackBuffers] = []
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = DaemonThread("graphcache-uploads")
 
     def submit(self, job: Callable[[], R]) -> "Future[R]":
         """Run ``job`` behind those submitted before."""
-        future: Future[R] = Future()
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="graphcache-uploads", daemon=True)
-                self._thread.start()
-        self._jobs.put((job, future))
-        return future
+        return self._thread.submit(job)
 
     def buffers(
         self, gate_up: tuple[int, ...], down: tuple[int, ...], dtype: torch.dtype, device: torch.device
@@ -98,14 +92,6 @@ class Uploader:
 
     def close(self) -> None:
         """End the thread after what was submitted; free the spares."""
-        self._jobs.put(None)
+        self._thread.close()
         with self._lock:
             self._spares.clear()
-
-    def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, future = item
-            try:
-                future.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - carried to whoever waits for the future
-                future.set_exception(error)

@@ -1,5 +1,7 @@
 """A layer against the fp64 oracle: outputs, and gradients of x, router weights, gate_up and down."""
 
+import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 import torch
 from fakes.dense_reference import Problem, error, problem, reference
 from fakes.moe_layers import layer_for, run
-from fakes.torch_graphs import TorchGraphs
+from fakes.torch_graphs import TorchGraph, TorchGraphs
 
 from graphcache_runtime.calls import Overflow
 from graphcache_runtime.ladder import Ladder
@@ -169,6 +171,48 @@ def test_keeping_gate_ups_product_gives_the_same_bits_as_computing_it_again(full
     again = run(layer_for(p, (6, 1, 3)), p, full=full)
     assert all(torch.equal(getattr(kept, f.name), getattr(again, f.name)) for f in fields(kept))
     assert [key.keeps_gate_up for key in graphs.loads] == [True, True]
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["lora", "full"])
+def test_device_and_host_side_by_side_give_the_same_bits_as_one_after_the_other(full: bool) -> None:
+    p = problem(60, top_k=1, dtype=torch.bfloat16)
+    p = replace(p, index_TK=torch.tensor([6] * 40 + [1] * 8 + [3] * 7 + [0] * 5).view(-1, 1))
+    options = {"overflow": Overflow.COST, "costs": CostMeter(CHEAP_EXPERTS)}
+    beside = layer_for(p, (6, 1, 3), beside=True, **options)
+    apart = run(layer_for(p, (6, 1, 3), beside=False, **options), p, full=full)
+    for _ in range(3):
+        together = run(beside, p, full=full)
+        assert all(torch.equal(getattr(together, f.name), getattr(apart, f.name)) for f in fields(apart))
+    assert beside.stats.overflow_rows > 0
+
+
+def test_the_host_computes_while_the_device_does() -> None:
+    p, host_began = problem(33), threading.Event()
+
+    class WaitsForHost(TorchGraph):
+        def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            assert host_began.wait(20)
+            return super().__call__(*inputs)
+
+    layer = layer_for(p, (0, 1, 2), beside=True, graphs=lambda key: WaitsForHost(key, Counter()))
+    computes = layer.host.forward
+
+    def host_forward(*arguments: Any) -> torch.Tensor:
+        host_began.set()
+        return computes(*arguments)
+
+    layer.host.forward = host_forward
+    assert error(run(layer, p, full=False).out, reference(p).out) < 1e-5
+
+
+def test_an_error_of_the_device_reaches_the_training_step() -> None:
+    class Breaks(TorchGraph):
+        def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            raise OSError("the device fell off the bus")
+
+    layer = layer_for(problem(33), (0, 1, 2), beside=True, graphs=lambda key: Breaks(key, Counter()))
+    with pytest.raises(OSError, match="fell off the bus"):
+        run(layer, problem(33))
 
 
 FREE_CALLS = Costs(call_s=0.0, device_row_s=1e-6, host_expert_s=1.0, host_row_s=1.0, upload_byte_s=0.0)
