@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 import typer
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from graphcache_service.api.hot_protocol import hot_protocol
 from graphcache_service.app import Application, create_app
@@ -86,7 +87,8 @@ def server_options(settings: Settings, app: Application) -> dict[str, Any]:
     """How uvicorn runs: the fast loop and parser, our logs instead of its own."""
     return {
         "loop": "uvloop",
-        "http": hot_protocol(app.blobs),
+        # Its requests are counted and not logged: where each is to be logged, none takes that way.
+        "http": HttpToolsProtocol if settings.log_level == "debug" else hot_protocol(app.blobs),
         "ws": "none",
         "proxy_headers": False,
         "lifespan": "on",

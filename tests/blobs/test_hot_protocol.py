@@ -3,11 +3,15 @@
 import os
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fakes.running_service import Holder, RunningService, lease_parameters, path_of, sha256
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from graphcache_service.api.hot_protocol import head_of, plain_get
+from graphcache_service.api import hot_protocol
+from graphcache_service.api.hot_protocol import head_of, missing_parts, plain_get
 
 DIGEST = "ab" * 32
 PLAIN = f"GET /v1/blobs/{DIGEST} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n".encode()
@@ -128,3 +132,27 @@ def test_closing_connection_is_closed(connection: socket.socket) -> None:
     connection.sendall(get("Connection: close"))
     assert answer(connection)[2] == CONTENT
     assert connection.recv(1) == b""
+
+
+def blobs_counted(holder: Holder) -> float:
+    counted = 'graphcache_requests_total{method="GET",path="/v1/blobs/{digest}",status="200"} '
+    [line] = [line for line in holder.http.get("/metrics").text.splitlines() if line.startswith(counted)]
+    return float(line.removeprefix(counted))
+
+
+def test_both_ways_are_counted(holder: Holder) -> None:
+    before = blobs_counted(holder)
+    holder.http.get(path_of(CONTENT))
+    holder.http.get(path_of(CONTENT), headers={"X-Anything": "1"})
+    assert blobs_counted(holder) == before + 2
+
+
+def test_this_uvicorn_has_what_the_short_way_leans_on() -> None:
+    assert missing_parts() == [], "raise the bound of uvicorn in pyproject.toml only with a short way that fits it"
+
+
+def test_without_what_it_leans_on_there_is_no_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot_protocol, "LEANS_ON", {FlowControl: {"write_paused", "gone"}})
+    assert missing_parts() == ["FlowControl.gone"]
+    route: Any = object()
+    assert hot_protocol.hot_protocol(route) is HttpToolsProtocol

@@ -14,10 +14,10 @@ import time
 from contextlib import aclosing
 from typing import Final
 
-from graphcache_service import metrics
 from graphcache_service.api.asgi import AsgiRequest, RawHeaders, Receive, Scope, Send
 from graphcache_service.api.blob_uploads import put_blob
 from graphcache_service.api.byte_ranges import ByteRange, has_already, wanted_range
+from graphcache_service.api.edge import record_request
 from graphcache_service.core.callers import Caller
 from graphcache_service.core.downloads import Downloads, HotBlob, ReadableBlob
 from graphcache_service.core.errors import InvalidRequest, MethodNotAllowed, RangeNotSatisfiable
@@ -67,7 +67,8 @@ class BlobRoute:
                 raise
             await request.refuse(error)
         finally:
-            metrics.count_request(request.method, routes.BLOB, request.status, time.perf_counter() - began)
+            took_s = time.perf_counter() - began
+            record_request(request.method, request.path, routes.BLOB, request.status, took_s)
 
     async def _serve(self, request: AsgiRequest, digest: str) -> None:
         authorization = request.header(b"authorization")

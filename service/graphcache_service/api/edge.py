@@ -121,13 +121,14 @@ class _Passing:
     def record(self, duration_s: float) -> None:
         route = self.scope.get("route")
         path = getattr(route, "path", "other")
-        status = self._status or 0
-        metrics.count_request(self.scope["method"], path, status, duration_s)
-        log.debug(
-            "request",
-            method=self.scope["method"],
-            path=self.scope["path"],
-            status=status,
-            duration_s=round(duration_s, 4),
-            request_id=self.id,
-        )
+        record_request(self.scope["method"], self.scope["path"], path, self._status or 0, duration_s, self.id)
+
+
+def record_request(
+    method: str, path: str, route: str, status: int, duration_s: float, request_id: str | None = None
+) -> None:
+    """Counts a request that was answered, and logs it. Status 0: its asker went away before."""
+    metrics.count_request(method, route, status, duration_s)
+    log.debug(
+        "request", method=method, path=path, status=status, duration_s=round(duration_s, 4), request_id=request_id
+    )

@@ -5,15 +5,39 @@ is a plain GET of a blob, whole in one read, with no header beyond those in ``PL
 are both remembered, is answered here. Everything else, and whatever is in doubt, goes uvicorn's way, untouched.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import structlog
+import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from graphcache_service import metrics
 from graphcache_service.api.blobs import BlobRoute, whole_headers
 from graphcache_service.core.errors import Unauthenticated
 
+log = structlog.get_logger()
+
+LEANS_ON: Final[Mapping[type, frozenset[str]]] = {
+    HttpToolsProtocol: frozenset(
+        {
+            "data_received",
+            "on_message_begin",
+            "on_message_complete",
+            "on_response_complete",
+            "_unset_keepalive_if_required",
+            "cycle",
+            "pipeline",
+            "flow",
+            "transport",
+        }
+    ),
+    RequestResponseCycle: frozenset({"response_complete"}),
+    FlowControl: frozenset({"write_paused"}),
+}
+"""Methods of uvicorn's, and attributes that its constructors set, which it promises nobody to keep."""
 REQUEST_START: Final = b"GET " + BlobRoute.PREFIX.encode()
 REQUEST_END: Final = b" HTTP/1.1"
 DIGEST_BYTES: Final = 64
@@ -94,6 +118,19 @@ class HotProtocol(HttpToolsProtocol):
         return True
 
 
-def hot_protocol(route: BlobRoute) -> type[HotProtocol]:
-    """The class of connections that answer from ``route``."""
+def missing_parts() -> list[str]:
+    """What the short way leans on and this uvicorn has not."""
+    return [
+        f"{owner.__name__}.{name}"
+        for owner, names in LEANS_ON.items()
+        for name in sorted(names - set(dir(owner)) - set(vars(owner)["__init__"].__code__.co_names))
+    ]
+
+
+def hot_protocol(route: BlobRoute) -> type[HttpToolsProtocol]:
+    """The class of connections that answer from ``route``; uvicorn's own where it has become another."""
+    missing = missing_parts()
+    if missing:
+        log.warning("no_short_way", uvicorn=uvicorn.__version__, missing=missing)
+        return HttpToolsProtocol
     return type("RoutedHotProtocol", (HotProtocol,), {"route": route})
