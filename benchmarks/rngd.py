@@ -17,7 +17,7 @@ from graphcache_runtime.toolchains.registry import toolchain_named
 from graphcache_wire import GraphKey, Kind
 
 SMALL = ((2, 64, 32, 8), (4, 256, 128, 16), (8, 512, 256, 32))
-REAL = ((32, 2048, 768, 64),)
+REAL = (32, 2048, 768, 64)
 KINDS = (Kind.EXPERTS_FORWARD, Kind.EXPERTS_BACKWARD_LORA, Kind.EXPERTS_BACKWARD_FULL)
 COLUMNS = (
     "graph", "E, H, F, rows", "wall s", "lower s", "check s", "CPU s", "peak GiB", "runnable B", "container B",
@@ -42,19 +42,28 @@ def row(key: GraphKey, compiled: CompileResult) -> tuple[str, ...]:
     )
 
 
+def size(text: str) -> tuple[int, ...]:
+    """``8,2048,768,8``: experts, H, F, rows."""
+    numbers = tuple(map(int, text.split(",")))
+    if len(numbers) != len(REAL):
+        raise argparse.ArgumentTypeError(f"a size is E,H,F,ROWS, not {text!r}")
+    return numbers
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="the real size instead of the small ones")
+    parser.add_argument("--size", type=size, action="append", help="E,H,F,ROWS instead of the small ones")
     parser.add_argument("--keep", action="store_true", help="graphs that keep gate_up's product for backward")
     parser.add_argument("--kind", choices=[kind.value for kind in KINDS], action="append", help="only these kinds")
     arguments = parser.parse_args()
     version, options = toolchain_named("rngd").version(), {"keep": "gate_up"} if arguments.keep else {}
     print(f"{version}, bf16, inputs mode\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}", flush=True)
-    for e_hot, h, f, bucket in REAL if arguments.real else SMALL:
+    sizes = [*(arguments.size or []), *([REAL] if arguments.real else [])] or SMALL
+    for e_hot, h, f, bucket in sizes:
         for kind in arguments.kind or KINDS:
-            size = {"e_hot": e_hot, "h": h, "f": f, "bucket": bucket}
-            key = GraphKey(kind=Kind(kind), **size, toolchain=version, options=options)
+            key = GraphKey(kind=Kind(kind), e_hot=e_hot, h=h, f=f, bucket=bucket, toolchain=version, options=options)
             with tempfile.TemporaryDirectory(prefix="graphcache-benchmark-") as folder:
                 compiled = run_compile("rngd", key, Path(folder), lambda phase, progress: None)
                 print(f"| {' | '.join(row(key, compiled))} |", flush=True)
