@@ -17,8 +17,10 @@ from graphcache_wire import ClaimRequest, ClaimResponse, Lease
 
 logger = logging.getLogger(__name__)
 
-CLAIM_WAIT_S: Final = 5.0
-"""How long a claim is held open. One that was asked while others ran holds off what must run alone for so long."""
+IDLE_WAIT_S: Final = 30.0
+"""How long the claim of an idle worker is held open; the service wakes it when there is work."""
+BUSY_WAIT_S: Final = 5.0
+"""The same while others run, or with ``drain``: for so long it does not see that they ended or that nothing is left."""
 
 
 class Worker:
@@ -102,12 +104,13 @@ class Worker:
 
     def _question(self) -> ClaimRequest:
         alone = not self._running
+        patient_s = IDLE_WAIT_S if alone and not self._settings.drain else BUSY_WAIT_S
         at_once = self._settings.drain and alone and self._queued == 0
         return ClaimRequest(
             owner=self._service.owner,
             holder=self._service.holder,
             toolchains=list(self._versions),
-            wait_s=0.0 if at_once else CLAIM_WAIT_S,
+            wait_s=0.0 if at_once else patient_s,
             max_memory_bytes=self._settings.limits(alone).memory_limit_bytes,
             alone=alone,
         )
