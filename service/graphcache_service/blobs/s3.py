@@ -1,5 +1,6 @@
 """S3Blobs: blobs as objects of an S3 blob_bucket, through obstore."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 3
 """An upload to the blob_bucket holds at most PARTS_AT_ONCE parts in memory. S3 wants parts of 5 MiB or more."""
 LISTED_AT_ONCE = 1_000
+PUT_END_S = 10.0
+"""How long a stop waits for uploads to the blob_bucket that go on by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class S3Blobs(BlobStore):
         self._store = _s3_store(location, location.endpoint)
         self._signing_store = _s3_store(location, location.public_endpoint or location.endpoint)
         self.records = S3Records(self._store)
+        self._putting: set[asyncio.Future[obstore.PutResult]] = set()
 
     async def check(self) -> None:
         with _typed_s3_errors("list its blob_bucket"):
@@ -88,11 +92,24 @@ class S3Blobs(BlobStore):
             staged.check(digest)
             staged.close(durable=False)
             with _typed_s3_errors("store a blob"):
-                await obstore.put_async(
-                    self._store, blob_name(digest), staged.path, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
-                )
+                await self._put_to_its_end(blob_name(digest), staged.path)
         finally:
             staged.discard()
+
+    async def _put_to_its_end(self, name: str, path: Path) -> None:
+        """Cancelled, it goes on by itself: the parts of an upload that is dropped half-way stay in the blob_bucket,
+        unseen and paid for. What it stores then has no row, and the collector removes it.
+        """
+        put = obstore.put_async(self._store, name, path, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        putting = asyncio.ensure_future(put)
+        self._putting.add(putting)
+        putting.add_done_callback(self._putting.discard)
+        await asyncio.shield(putting)
+
+    async def close(self) -> None:
+        if self._putting:
+            await asyncio.wait(self._putting, timeout=PUT_END_S)
+        await super().close()
 
     async def verify(self, digest: str) -> bool:
         blob = await self.open(digest)
