@@ -59,30 +59,38 @@ class Chooser:
     overflow: Overflow = Overflow.BUCKET
     tiers: tuple[int, ...] = ()
 
-    def choose(self, slot_rows: Sequence[int], ask: IsThere, is_there: IsThere, costs: Costs | None = None) -> Choice:
+    def choose(
+        self,
+        slot_rows: Sequence[int],
+        ask: IsThere,
+        is_there: IsThere,
+        costs: Costs | None = None,
+        cold_s: float | None = None,
+    ) -> Choice:
         """The calls for slots with these rows. No rows: no call.
 
         Args:
             costs: what to weigh with; without them one bucket, or its chunks, holds all rows.
+            cold_s: what the host takes for the cold experts while device calls run; None where they run first.
             ask: also has a missing graph fetched, and compiled if need be; only used for the calls that are wished.
             is_there: only looks, so that nothing is compiled that no step wishes for.
         """
         busiest = max(slot_rows, default=0)
         if busiest == 0:
             return Choice((), "no-hot-rows")
-        wished = self._best(slot_rows, lambda slots, bucket: True, costs)
+        wished = self._best(slot_rows, lambda slots, bucket: True, costs, cold_s)
         lacking = [call for call in _sizes(wished.calls) if self.policy is not Policy.WAIT and not ask(*call)]
         if not lacking:
             return wished
         reason = f"bucket {lacking[0][1]} not ready"
         if self.policy is Policy.HOST:
             return replace(HOST, lacking=reason)
-        within = self._best(slot_rows, is_there, costs)
-        if costs and cost_s(within, slot_rows, costs) > cost_s(HOST, slot_rows, costs):
+        within = self._best(slot_rows, is_there, costs, cold_s)
+        if costs and cost_s(within, slot_rows, costs, cold_s) > cost_s(HOST, slot_rows, costs, cold_s):
             within = HOST
         return replace(within, way=f"ready-{within.way}" if within.calls else "host", lacking=reason)
 
-    def _best(self, slot_rows: Sequence[int], is_usable: IsThere, costs: Costs | None) -> Choice:
+    def _best(self, slot_rows: Sequence[int], is_usable: IsThere, costs: Costs | None, cold_s: float | None) -> Choice:
         slots = len(slot_rows)
         rungs = tuple(rung for rung in self.ladder.rungs if is_usable(slots, rung))
         if self.overflow is Overflow.BUCKET or costs is None:
@@ -91,22 +99,23 @@ class Chooser:
         for groups in self.tiers:
             if slots % groups == 0 and (tiered := _tiered(slot_rows, groups, self.ladder, is_usable)):
                 choices.append(tiered)
-        priced = sorted((cost_s(choice, slot_rows, costs), len(choice.calls), n) for n, choice in enumerate(choices))
+        priced = [(cost_s(choice, slot_rows, costs, cold_s), len(choice.calls), n) for n, choice in enumerate(choices)]
         cheapest_s: dict[str, float] = {}
-        for seconds, _, n in priced:
+        for seconds, _, n in sorted(priced):
             cheapest_s.setdefault(choices[n].way, seconds)
-        return replace(choices[priced[0][2]], weighed=tuple(cheapest_s.items()))
+        return replace(choices[min(priced)[2]], weighed=tuple(cheapest_s.items()))
 
 
-def cost_s(choice: Choice, slot_rows: Sequence[int], costs: Costs) -> float:
-    """What the calls cost, and on the host the rows that no call takes."""
+def cost_s(choice: Choice, slot_rows: Sequence[int], costs: Costs, cold_s: float | None = None) -> float:
+    """What the calls cost, and on the host the rows that no call takes; with ``cold_s`` the longer of the two."""
     left = list(slot_rows)
     device_s = 0.0
     for call in choice.calls:
         device_s += costs.device_s(call.slots * call.bucket)
         for slot in range(call.first_slot, call.first_slot + call.slots):
             left[slot] -= max(0, min(slot_rows[slot] - call.first_row, call.bucket))
-    return device_s + costs.host_s(sum(rows > 0 for rows in left), sum(left))
+    host_s = costs.host_s(sum(rows > 0 for rows in left), sum(left))
+    return device_s + host_s if cold_s is None else max(device_s, cold_s + host_s)
 
 
 def _whole(slots: int, ladder: Ladder, busiest: int) -> Choice:

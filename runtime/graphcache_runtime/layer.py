@@ -80,7 +80,7 @@ class HotLayer:
         routing = Routing(index_TK, self.experts)
         rows = slot_rows(routing, self.hot)
         self._measure(backward, gate_up, down)
-        choice = self._choose(rows, backward)
+        choice = self._choose(rows, routing, backward)
         if choice.calls and self._stack(self._key(choice.calls[0], backward), gate_up, down) is None:
             choice = replace(HOST, lacking="upload late")
         plan = make_plan(routing, self.hot, choice.calls, choice.way)
@@ -103,14 +103,24 @@ class HotLayer:
         self.stats.not_ready["a graph of the recomputation not ready"] += 1
         return make_plan(Routing(plan.index_TK, self.experts), plan.hot, (), "host")
 
-    def _choose(self, slot_rows: Sequence[int], backward: Kind | None) -> Choice:
+    def _choose(self, slot_rows: Sequence[int], routing: Routing, backward: Kind | None) -> Choice:
         def ask(slots: int, bucket: int) -> bool:
             return self._ask(backward, slots, bucket)
 
         def is_there(slots: int, bucket: int) -> bool:
             return all(map(self.shared.graphs.is_loaded, self._keys(backward, slots, bucket)))
 
-        return self.shared.chooser.choose(slot_rows, ask, is_there, self.shared.costs.costs)
+        costs = self.shared.costs.costs
+        cold = [n for expert, n in enumerate(routing.counts_E.tolist()) if n and expert not in self.hot]
+        cold_s = costs.host_s(len(cold), sum(cold)) if self.is_beside else None
+        return self.shared.chooser.choose(slot_rows, ask, is_there, costs, cold_s)
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether device calls run while the host does its part. Before the first call the device is not known."""
+        if self.shared.beside is not None:
+            return self.shared.beside
+        return self._device is not None and self._device.type != "cpu"
 
     def _measure(self, backward: Kind | None, gate_up: Tensor, down: Tensor) -> None:
         """Measure the host once, and a call of each size once its graph is there; only where that is asked for."""
@@ -222,12 +232,9 @@ class HotLayer:
 
         The two write different rows, so results are the same to the bit. ``apart``: it must have ended first.
         """
-        beside = self.shared.beside
-        if beside is None:
-            beside = self._device is not None and self._device.type != "cpu"
         if not plan.packed:
             return lambda: None
-        if apart or not beside or not plan.host.rows:
+        if apart or not self.is_beside or not plan.host.rows:
             done = job()
             return lambda: done
         return self.shared.device_thread.submit(_without_graph(job)).result

@@ -103,6 +103,16 @@ def test_a_choice_by_cost_says_what_each_way_would_have_cost() -> None:
     assert choice.weighed[0][1] == pytest.approx(cost_s(choice, [300] + [8] * 63, RNGD))
 
 
+def test_beside_a_busy_host_the_device_takes_all_it_can_in_that_time() -> None:
+    rows = [300] + [8] * 31
+    chooser = Chooser(PACKED, Policy.WAIT, Overflow.COST)
+    buckets = [
+        chooser.choose(rows, lambda *_: True, lambda *_: True, RNGD, cold_s).calls[0].bucket
+        for cold_s in (None, 0.0, 0.04, 1.0)
+    ]
+    assert buckets == [8, 8, 128, 512]
+
+
 @pytest.mark.parametrize(("rows", "ready", "calls"), [(1000, 8, 0), (8, 1024, 0), (200, 128, 2), (100, 256, 1)])
 def test_a_ready_bucket_stands_in_only_where_it_costs_less_than_the_host(rows: int, ready: int, calls: int) -> None:
     chooser = Chooser(PACKED, Policy.READY_BUCKETS)

@@ -177,7 +177,7 @@ def test_keeping_gate_ups_product_gives_the_same_bits_as_computing_it_again(full
 def test_device_and_host_side_by_side_give_the_same_bits_as_one_after_the_other(full: bool) -> None:
     p = problem(60, top_k=1, dtype=torch.bfloat16)
     p = replace(p, index_TK=torch.tensor([6] * 40 + [1] * 8 + [3] * 7 + [0] * 5).view(-1, 1))
-    options = {"overflow": Overflow.COST, "costs": CostMeter(CHEAP_EXPERTS)}
+    options = {"overflow": Overflow.COST, "costs": CostMeter(DEAR_CALLS), "ladder": Ladder((8,))}
     beside = layer_for(p, (6, 1, 3), beside=True, **options)
     apart = run(layer_for(p, (6, 1, 3), beside=False, **options), p, full=full)
     for _ in range(3):
@@ -218,6 +218,7 @@ def test_an_error_of_the_device_reaches_the_training_step() -> None:
 FREE_CALLS = Costs(call_s=0.0, device_row_s=1e-6, host_expert_s=1.0, host_row_s=1.0, upload_byte_s=0.0)
 CHEAP_ROWS = Costs(call_s=1.0, device_row_s=1.0, host_expert_s=0.0, host_row_s=1e-6, upload_byte_s=0.0)
 CHEAP_EXPERTS = Costs(call_s=0.0, device_row_s=1.0, host_expert_s=0.0, host_row_s=2.5, upload_byte_s=0.0)
+DEAR_CALLS = Costs(call_s=100.0, device_row_s=1.0, host_expert_s=0.0, host_row_s=6.0, upload_byte_s=0.0)
 WAYS = {"tiers": FREE_CALLS, "host": CHEAP_ROWS, "overflow": CHEAP_EXPERTS}
 
 
