@@ -10,6 +10,8 @@ from fakes.replica import NODE, OTHER, Replica, key, replica
 from sqlalchemy.pool import QueuePool
 
 from graphcache_service import background
+from graphcache_service.core.flush import flush
+from graphcache_service.core.maintenance import fold_journal
 
 Pair = tuple[Replica, Replica]
 
@@ -63,6 +65,18 @@ async def test_lease_of_one_replica_is_renewed_and_fenced_by_the_other(pair: Pai
     await there.pass_time(lease["ttl_s"])
     assert (await there.granted(key(), OTHER))["generation"] == 2
     await here.heartbeat(lease, expect=409)
+
+
+async def test_what_both_replicas_add_up_at_once_counts_once(pair: Pair) -> None:
+    here, there = pair
+    for number in range(1, 13):
+        await pair[number % 2].publish(key(8 * number), b"%d" % number)
+    for replica_ in pair:
+        await flush(replica_.services)
+    await asyncio.gather(*(fold_journal(one.services) for one in (here, there, here, there)))
+    totals = [(await one.stats())["totals"] for one in pair]
+    assert totals[0] == totals[1]
+    assert (totals[0]["misses"], totals[0]["compiles"]["ready"], totals[0]["attempts"]) == (12, 12, {"ready": 12})
 
 
 async def test_quarantine_by_one_replica_is_seen_by_the_other(pair: Pair) -> None:
