@@ -12,11 +12,14 @@ import os
 import shutil
 import statistics
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from peers.caches import Peer, seaweed_filer, turborepo
 from peers.load import Load, fresh_bytes, posting, put_large, putting, wrk
-from peers.servers import Holder, Nginx, Service, key, nginx, seaweed_filer, service
+from peers.servers import Holder, Nginx, Service, key, nginx, service
 
 SMALL_BYTES = 64 << 10
 LARGE_BYTES = 64 << 20
@@ -24,7 +27,8 @@ HUGE_BYTES = 500_000_000
 SMALL_CONNECTIONS = 8
 LARGE_CONNECTIONS = 2
 FRESH_PER_ROUND = 6_000
-PEER_NAMES = ("ours", "nginx", "nginx before ours", "SeaweedFS filer")
+Place = tuple[str, dict[str, str] | None, Callable[[str], str]]
+"""URL, headers, and the path of a digest."""
 
 
 @dataclass
@@ -54,7 +58,7 @@ class Bench:
     ours: Service
     holder: Holder
     nginx: Nginx
-    filer: str | None
+    peers: tuple[Peer, ...]
     folder: Path
     seconds: float
     small: str
@@ -75,13 +79,12 @@ class Bench:
 def get_case(bench: Bench, measured: Measured, case: str, digest: str, connections: int) -> None:
     """A round of GET at every server. nginx before ours checks the token at ours, and sends the bytes itself."""
     path = f"/v1/blobs/{digest}"
-    targets = {
+    targets: dict[str, tuple[str, dict[str, str] | None]] = {
         "ours": (bench.ours.url + path, bench.token),
         "nginx": (f"{bench.nginx.url}/{digest[:2]}/{digest}", None),
         "nginx before ours": (bench.nginx.front_url + path, bench.token),
     }
-    if bench.filer is not None:
-        targets["SeaweedFS filer"] = (f"{bench.filer}/{case}", None)
+    targets |= {peer.name: (peer.url + peer.path(case), dict(peer.headers)) for peer in bench.peers}
     for server, (url, headers) in targets.items():
         load = wrk(url, connections=connections, seconds=bench.seconds, headers=headers)
         measured.add(case, server, load)
@@ -90,12 +93,11 @@ def get_case(bench: Bench, measured: Measured, case: str, digest: str, connectio
 def put_small(bench: Bench, measured: Measured, number: int) -> None:
     """A round of fresh 64 KiB at every server; what nginx and the filer were given is removed again."""
     fresh = fresh_bytes(SMALL_BYTES, FRESH_PER_ROUND, number * FRESH_PER_ROUND)
-    places = {
+    places: dict[str, Place] = {
         "ours": (bench.ours.url, bench.token, bench.upload_path),
         "nginx": (bench.nginx.put_url, None, lambda digest: f"/{digest}"),
     }
-    if bench.filer is not None:
-        places["SeaweedFS filer"] = (bench.filer, None, lambda digest: f"/put/{digest}")
+    places |= {peer.name: (peer.url, dict(peer.headers), peer.path) for peer in bench.peers}
     for server, (url, headers, path) in places.items():
         listed = bench.folder / "fresh"
         listed.write_text("".join(f"{path(digest)} {end}\n" for digest, end in fresh))
@@ -114,8 +116,7 @@ def put_whole(bench: Bench, measured: Measured, number: int) -> None:
     head_bytes = LARGE_BYTES - len(end)
     head = (b"graphcache" * (head_bytes // 10 + 1))[:head_bytes]
     urls = {"ours": (bench.upload_url(digest), bench.token), "nginx": (f"{bench.nginx.put_url}/{digest}", {})}
-    if bench.filer is not None:
-        urls["SeaweedFS filer"] = (f"{bench.filer}/put/{digest}", {})
+    urls |= {peer.name: (peer.url + peer.path(digest), dict(peer.headers)) for peer in bench.peers}
     for server, (url, headers) in urls.items():
         took_s = put_large(url, head, end.encode(), headers)
         measured.add("put_64m", server, Load(1 / took_s, LARGE_BYTES / took_s, took_s * 1e3, took_s * 1e3, 0))
@@ -161,48 +162,35 @@ def peak_memory_mb(folder: Path) -> float:
     return int(line.split()[1]) * 1024 / 1e6
 
 
-def run(folder: Path, rounds: int, seconds: float, with_filer: bool) -> tuple[Measured, float]:
+def run(folder: Path, rounds: int, seconds: float, with_peers: bool) -> tuple[Measured, float]:
     measured = Measured()
-    with service(folder / "ours") as ours, nginx(folder / "nginx", ours) as front:
-        holder = Holder(ours)
-        small, large = os.urandom(SMALL_BYTES), os.urandom(LARGE_BYTES)
-        for number in range(64):
-            holder.publish(f"many {number}", b"one of many %d" % number)
-        bench = Bench(
-            ours,
-            holder,
-            front,
-            None,
-            folder,
-            seconds,
-            holder.publish("small", small),
-            holder.publish("large", large),
-            holder.lease("uploads"),
-        )
-
-        def all_rounds(bench: Bench) -> None:
-            for number in range(rounds):
-                print(f"round {number + 1} of {rounds}", flush=True)
-                get_case(bench, measured, "get_64k", bench.small, SMALL_CONNECTIONS)
-                get_case(bench, measured, "get_64m", bench.large, LARGE_CONNECTIONS)
-                put_small(bench, measured, number)
-                put_whole(bench, measured, number)
-                resolve_cases(bench, measured)
-
-        if not with_filer:
-            all_rounds(bench)
-        else:
-            with seaweed_filer(folder / "filer") as filer:
-                all_rounds(_with_filer(bench, filer, small, large))
+    with ExitStack() as running:
+        ours = running.enter_context(service(folder / "ours"))
+        front = running.enter_context(nginx(folder / "nginx", ours))
+        starts = (seaweed_filer, turborepo) if with_peers else ()
+        peers = tuple(running.enter_context(start(folder / start.__name__)) for start in starts)
+        bench = filled(ours, front, peers, folder, seconds)
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", flush=True)
+            get_case(bench, measured, "get_64k", bench.small, SMALL_CONNECTIONS)
+            get_case(bench, measured, "get_64m", bench.large, LARGE_CONNECTIONS)
+            put_small(bench, measured, number)
+            put_whole(bench, measured, number)
+            resolve_cases(bench, measured)
     return measured, peak_memory_mb(folder / "huge")
 
 
-def _with_filer(bench: Bench, filer: str, small: bytes, large: bytes) -> Bench:
-    import httpx
-
-    for name, content in (("get_64k", small), ("get_64m", large)):
-        httpx.put(f"{filer}/{name}", content=content, timeout=60).raise_for_status()
-    return replace(bench, filer=filer)
+def filled(ours: Service, front: Nginx, peers: tuple[Peer, ...], folder: Path, seconds: float) -> Bench:
+    """The servers with what the cases ask for."""
+    holder = Holder(ours)
+    small, large = os.urandom(SMALL_BYTES), os.urandom(LARGE_BYTES)
+    for number in range(64):
+        holder.publish(f"many {number}", b"one of many %d" % number)
+    for peer in peers:
+        peer.put("get_64k", small)
+        peer.put("get_64m", large)
+    blobs = {"small": holder.publish("small", small), "large": holder.publish("large", large)}
+    return Bench(ours, holder, front, peers, folder, seconds, lease=holder.lease("uploads"), **blobs)
 
 
 def table(measured: Measured, peak_mb: float) -> None:
@@ -239,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--peers", action="store_true", help="SeaweedFS's filer too")
+    parser.add_argument("--peers", action="store_true", help="SeaweedFS's filer and turborepo-remote-cache too")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="graphcache-serve-"))

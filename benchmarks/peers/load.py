@@ -107,7 +107,7 @@ def put_large(url: str, head: bytes, end: bytes, headers: Mapping[str, str]) -> 
         connection.sendall(head)
         connection.sendall(end)
         status = connection.recv(4096).split(b" ")[1]
-    if status not in (b"201", b"204"):
+    if status not in (b"200", b"201", b"204"):
         raise RuntimeError(f"PUT {place.path} was answered {status.decode()}")
     return time.perf_counter() - began
 

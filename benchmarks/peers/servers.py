@@ -1,4 +1,4 @@
-"""The servers that benchmarks compare: ours with tokens on, nginx, nginx in front of ours, and SeaweedFS's filer."""
+"""The servers that benchmarks compare: ours with tokens on, nginx, and nginx in front of ours."""
 
 import asyncio
 import hashlib
@@ -165,27 +165,6 @@ def nginx(folder: Path, ours: Service) -> Iterator[Nginx]:
             wait_for_port(one)
         urls = [f"http://127.0.0.1:{one}" for one in (port, put_port, front_port)]
         yield Nginx(*urls, put_folder=folder / "put")
-
-
-@contextmanager
-def seaweed_filer(folder: Path) -> Iterator[str]:
-    """SeaweedFS's filer, where its program is installed; its URL."""
-    program = Path(sys.executable).with_name("weed")
-    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
-    folder.mkdir(parents=True)
-    command = [str(program), "server", f"-dir={folder}", "-ip=127.0.0.1", "-filer", "-master.telemetry=false"]
-    command += ["-master.volumeSizeLimitMB=1024", *(f"-{name}={port}" for name, port in ports.items())]
-    with process(command, folder / "log"):
-        url = f"http://127.0.0.1:{ports['filer.port']}"
-        deadline = time.monotonic() + START_LIMIT_S
-        while time.monotonic() < deadline:
-            try:
-                if httpx.put(url + "/probe", content=b"1", timeout=5).status_code == 201:
-                    break
-            except httpx.HTTPError:
-                time.sleep(0.2)
-        yield url
 
 
 class Holder:
