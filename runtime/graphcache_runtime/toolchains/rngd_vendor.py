@@ -152,7 +152,7 @@ def why_no_device() -> str | None:
     try:
         ctypes.CDLL(DRIVER)
     except OSError as error:
-        return str(error)
+        return ": ".join(str(error).split(": ")[:2])
     try:
         import furiosa.torch  # noqa: F401  # registers the device
 
