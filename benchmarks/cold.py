@@ -5,10 +5,11 @@ of ``step.py`` (LoRA, experts frozen in bf16, routing by Zipf's law). A round is
 wishes for a bucket of its own, chosen by an RNGD's costs, and until that is there its rows run on the host or in what
 is there. Nothing is sped up or slowed down: compiles are real, and so is what the graphs compute.
 
-Where no NPU is, graphs run on this CPU, so they save it nothing. The last column says what a round would have taken
-with an RNGD in it: the round without the seconds of its device calls, and with the model of ``step.py`` in their place.
+Where no NPU is, graphs run on this CPU, so they save it nothing. With ``--device model`` they are compiled, stored,
+fetched and loaded all the same, but a call waits for as long as an RNGD takes by the model of ``step.py`` and gives
+zeros: then rounds take as long as they would with an RNGD, and learn nothing.
 
-    python benchmarks/cold.py [--toolchain inductor] [--tokens 32 64 128] [--json]
+    python benchmarks/cold.py [--toolchain inductor] [--device here] [--tokens 32 64 128] [--json]
 """
 
 import argparse
@@ -22,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from step import MeasuredSize, build, modelled_ms
-from torch import Tensor
+from step import MeasuredSize, WaitingGraph, build
 
 from graphcache_client import DiskStore, GraphCache, ServiceClient
 from graphcache_runtime import MoeHandle, enable
@@ -38,49 +38,28 @@ READY_S = 60.0
 WARM_ROUNDS = 5
 
 
-@dataclass(slots=True)
-class DeviceTime:
-    """Seconds that device calls took, and that an RNGD would have taken for them."""
+class ModelledGraphs(CachedGraphs):
+    """The graphs of the cache, none of which runs: a call takes an RNGD's time."""
 
-    here_s: float = 0.0
-    modelled_s: float = 0.0
-
-
-class TimedGraph:
-    """A loaded graph whose calls are added up."""
-
-    def __init__(self, graph: LoadedGraph, key: GraphKey, time_of: DeviceTime) -> None:
-        self._graph, self._modelled_s, self._time = graph, modelled_ms(key) / 1e3, time_of
-        self.device = graph.device
-
-    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        began = time.perf_counter()
-        outputs = self._graph(*inputs)
-        self._time.here_s += time.perf_counter() - began
-        self._time.modelled_s += self._modelled_s
-        return outputs
-
-
-class TimedGraphs(CachedGraphs):
-    """The graphs of the cache, timed."""
-
-    def __init__(self, cache: GraphCache, toolchain: Toolchain, time_of: DeviceTime) -> None:
+    def __init__(self, cache: GraphCache, toolchain: Toolchain) -> None:
         super().__init__(cache, toolchain)
-        self._time = time_of
+        self._waiting: dict[GraphKey, WaitingGraph] = {}
 
     def get(self, key: GraphKey, weights: Any = None) -> LoadedGraph:
-        return TimedGraph(super().get(key, weights), key, self._time)
+        super().get(key, weights)
+        if key not in self._waiting:
+            self._waiting[key] = WaitingGraph(key, [])
+        return self._waiting[key]
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round. ``since_s``: its end, since the run began; ``rngd_s``: with the device's part modelled."""
+    """One round. ``since_s``: its end, since the run began."""
 
     run: str
     number: int
     since_s: float
     seconds: float
-    rngd_s: float
     calls: int
     host_share: float
     graphs: int
@@ -89,15 +68,12 @@ class Round:
 class Trainee:
     """The model with its experts on graphs, trained in rounds."""
 
-    def __init__(
-        self, model: Any, handle: MoeHandle, table: GraphTable, lengths: list[int], time_of: DeviceTime
-    ) -> None:
-        self.model, self.handle, self.table, self.lengths, self._time = model, handle, table, lengths, time_of
+    def __init__(self, model: Any, handle: MoeHandle, table: GraphTable, lengths: list[int]) -> None:
+        self.model, self.handle, self.table, self.lengths = model, handle, table, lengths
         self._began, self._number = time.perf_counter(), 0
 
     def round(self, run: str) -> Round:
         before, began = self.handle.stats(), time.perf_counter()
-        here_s, modelled_s = self._time.here_s, self._time.modelled_s
         for tokens in self.lengths:
             ids = torch.arange(tokens)[None] % 256
             self.model(input_ids=ids).last_hidden_state.square().mean().backward()
@@ -105,13 +81,11 @@ class Trainee:
         ended, after = time.perf_counter(), self.handle.stats()
         self._number += 1
         counted = {name: after[name] - before[name] for name in ("device_calls", "rows", "host_rows")}
-        seconds = ended - began
         return Round(
             run,
             self._number,
             ended - self._began,
-            seconds,
-            seconds - (self._time.here_s - here_s) + self._time.modelled_s - modelled_s,
+            ended - began,
             counted["device_calls"],
             counted["host_rows"] / counted["rows"],
             self.ready,
@@ -145,7 +119,7 @@ def host_alone_s(model: Any, lengths: list[int], slots: int) -> float:
     """A round with every expert on the host: the median of some, after one that is not counted."""
     nowhere = GraphTable(_no_device, try_load=lambda key: None)
     handle = enable(model, graphs=nowhere, toolchain_version="none-1", e_hot=slots, policy="host")
-    trainee = Trainee(model, handle, nowhere, lengths, DeviceTime())
+    trainee = Trainee(model, handle, nowhere, lengths)
     seconds = [trainee.round("host").seconds for _ in range(WARM_ROUNDS + 1)][1:]
     handle.disable()
     return statistics.median(seconds)
@@ -167,16 +141,16 @@ def measure(options: argparse.Namespace, folder: Path, show: Any) -> tuple[float
         stack.enter_context(running("the worker", ["-m", "graphcache_client", *worker], folder / "worker.log"))
         for run in ("cold", "warm"):
             cache = stack.enter_context(GraphCache(service, DiskStore(folder / f"{run}-node")))
-            time_of = DeviceTime()
-            table = TimedGraphs(cache, toolchain, time_of)
+            table = (ModelledGraphs if options.device == "model" else CachedGraphs)(cache, toolchain)
             handle = enable(
                 model,
                 graphs=table,
                 toolchain_version=toolchain.version(),
                 e_hot=size.hot,
                 overflow=options.overflow,
+                beside=options.device == "model" or None,
             )
-            rounds += until_ready(Trainee(model, handle, table, options.tokens, time_of), run, show)
+            rounds += until_ready(Trainee(model, handle, table, options.tokens), run, show)
             print(f"{run}: ran otherwise than wished: {handle.stats()['not_ready']}", flush=True)
             handle.disable()
             table.close()
@@ -198,6 +172,7 @@ def started_service(stack: ExitStack, folder: Path) -> ServiceClient:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--toolchain", default="inductor", help="inductor, or rngd in its own environment")
+    parser.add_argument("--device", choices=["here", "model"], default="here", help="where graphs run")
     parser.add_argument("--tokens", type=int, nargs="+", default=[32, 64, 128], help="the lengths of a round's steps")
     parser.add_argument("--h", type=int, default=MeasuredSize().h)
     parser.add_argument("--f", type=int, default=MeasuredSize().f)
@@ -211,8 +186,7 @@ def main() -> None:
     def show(row: Round) -> None:
         print(
             f"{row.run:4} round {row.number:4} ended at {row.since_s:6.1f} s | {row.seconds:7.2f} s | "
-            f"graphs {row.graphs} | device calls {row.calls:3} | rows on host {row.host_share:4.0%} | "
-            f"with an RNGD, modelled {row.rngd_s:6.2f} s",
+            f"graphs {row.graphs} | device calls {row.calls:3} | rows on host {row.host_share:4.0%}",
             flush=True,
         )
 
