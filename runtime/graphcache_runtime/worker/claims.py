@@ -5,15 +5,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
 
 from graphcache_client import HeldLease, ServiceClient, ServiceUnavailable
+from graphcache_runtime.worker.pauses import growing_pauses
 from graphcache_wire import ClaimRequest, ClaimResponse, Lease
 
 logger = logging.getLogger(__name__)
-
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
 
 Answer = ClaimResponse | Exception
 
@@ -66,14 +63,13 @@ class Claims:
             self.give_back(answer.lease)
 
     def _claimed(self, question: ClaimRequest) -> ClaimResponse:
-        pause_s = FIRST_PAUSE_S
+        pauses = growing_pauses()
         while True:
             try:
                 return self._service.claim(question)
             except ServiceUnavailable as error:
                 if self._given_up:
                     raise
-                jittered_s = pause_s * (0.5 + self._jitter())
-                logger.warning("%s; claiming again in %.1f s", error, jittered_s)
-            time.sleep(jittered_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pause_s = next(pauses) * (0.5 + self._jitter())
+                logger.warning("%s; claiming again in %.1f s", error, pause_s)
+            time.sleep(pause_s)

@@ -18,14 +18,13 @@ from graphcache_client import (
     Signer,
 )
 from graphcache_runtime.compiling.run import CompileDied, CompileLimits, CompileResult, run_compile
+from graphcache_runtime.worker.pauses import growing_pauses
 from graphcache_wire import FailureClass, Lease
 
 logger = logging.getLogger(__name__)
 
 PUBLISH_FOR_S: Final = 3600.0
 """How long a finished graph is kept for a service that is away: less than the compile of a real one costs again."""
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
 
 
 class CompileJob:
@@ -133,15 +132,14 @@ def keep_trying(
         LeaseLost, RequestRefused: a later try would be answered the same.
     """
     deadline = clock() + for_s
-    pause_s = FIRST_PAUSE_S
+    pauses = growing_pauses()
     while True:
         try:
             publish()
             return True
         except ServiceUnavailable as error:
             logger.warning("not published yet: %s", error)
-        pause(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        pause(next(pauses))
         if give_up() or clock() > deadline:
             return False
 
