@@ -7,8 +7,9 @@ from typing import Final
 X86_64_V2: Final = frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"})
 X86_64_V3: Final = X86_64_V2 | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
 X86_64_V4: Final = X86_64_V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
-LEVELS: Final = {"x86-64-v2": X86_64_V2, "x86-64-v3": X86_64_V3, "x86-64-v4": X86_64_V4}
-"""The micro-architecture levels of the x86-64 psABI, in the words of /proc/cpuinfo (abm holds lzcnt)."""
+BF16: Final = X86_64_V4 | {"avx512_bf16"}
+LEVELS: Final = {"x86-64-v2": X86_64_V2, "x86-64-v3": X86_64_V3, "x86-64-v4": X86_64_V4, "x86-64-v4-bf16": BF16}
+"""The micro-architecture levels of the x86-64 psABI, and one of ours, in /proc/cpuinfo's words (abm holds lzcnt)."""
 
 
 def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:

@@ -36,6 +36,9 @@ CPU_LEVEL: Final = "x86-64-v3"
 """What the generated code may use. A fixed level, not the compiling machine's own: all nodes of a mixed cluster then
 share one graph. The matrix products are library calls, which choose AVX-512 or AMX by themselves where they run."""
 
+BF16_LEVEL: Final = "x86-64-v4-bf16"
+"""Of CPUs with bf16 arithmetic: the same code, but its products stay in bf16. See ``InFp32``."""
+
 REVISION: Final = 4
 """Of the settings and the lowering in this file. Raise it with every change that gives other bytes for the same key."""
 
@@ -63,15 +66,18 @@ TRIED_TORCH: Final = "2.13"
 KEY_ENTRY: Final = "graph/extra/graphcache-key.json"
 """PyTorch's package format leaves the folder extra to whoever writes one."""
 
-_VERSION = re.compile(r"inductor-(?P<torch>.+)\.(?P<cxx>(?:gcc|clang)[0-9.]+)\.(?P<level>x86-64-v[0-9])\.r[0-9]+")
+_VERSION = re.compile(
+    r"inductor-(?P<torch>.+)\.(?P<cxx>(?:gcc|clang)[0-9.]+)\.(?P<level>x86-64-v[0-9](?:-bf16)?)\.r[0-9]+"
+)
 
 
 class InFp32(torch.nn.Module):
     """The same graph with its products in fp32 between bf16 inputs and outputs: what inductor is given.
 
     Without bf16 arithmetic torch's bf16 products are slow, and ``[B, 2F] @ [2F, H]`` of a backward a hundredfold so:
-    the backward of 32 experts, H 2048, F 768, 32 rows took 1.0 s like this and would take 40 s in bf16 (AVX2). The
-    graph's code is for one CPU level, so it cannot ask.
+    the backward of 32 experts, H 2048, F 768, 32 rows took 1.0 s like this and would take 40 s in bf16 (AVX2). With it
+    they are fast, and the conversion is not: gate_up's product of those experts, 128 rows, takes 60 ms in bf16, 273 in
+    fp32, and 286 more to convert the weights (Zen 5). A graph is the same wherever it runs, so the level is in the key.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -121,7 +127,11 @@ class InductorToolchain:
 
     def version(self) -> str:
         check_complete(self)
-        return f"{self.prefix}{torch.__version__}.{_cxx_version(_cxx())}.{CPU_LEVEL}.r{REVISION}"
+        return f"{self.prefix}{torch.__version__}.{_cxx_version(_cxx())}.{self.level()}.r{REVISION}"
+
+    def level(self) -> str:
+        """What graphs that are compiled here need of a CPU."""
+        return CPU_LEVEL if lacking(BF16_LEVEL, self._features) else BF16_LEVEL
 
     def runs_on(self) -> str:
         return "host CPU"
@@ -133,12 +143,13 @@ class InductorToolchain:
         check_complete(self)
         definition = definition_of(key, weights)
         report("export", None)
-        module = InFp32(definition.module) if definition.dtype is torch.bfloat16 else definition.module
+        in_fp32 = definition.dtype is torch.bfloat16 and self.level() == CPU_LEVEL
+        module = InFp32(definition.module) if in_fp32 else definition.module
         program = torch.export.export(module, definition.example_inputs(), strict=False)
         report("compile", None)
         compiled = folder / "graph.pt2"
         _write_graph(_packaged(program, folder), compiled, key)
-        return CompiledGraph(compiled, {"cpu_level": CPU_LEVEL})
+        return CompiledGraph(compiled, {"cpu_level": self.level()})
 
     def load(self, path: Path, key: GraphKey) -> LoadedGraph:
         if reasons := self.missing_to_load(key.toolchain):

@@ -28,6 +28,13 @@ def test_a_newer_cpu_makes_the_same_version():
     assert InductorToolchain(LEVELS["x86-64-v4"]).version() == InductorToolchain(V3).version()
 
 
+def test_a_cpu_with_bf16_arithmetic_makes_graphs_that_only_such_cpus_load(tmp_path: Path):
+    version = InductorToolchain(LEVELS["x86-64-v4-bf16"]).version()
+    assert version == InductorToolchain(V3).version().replace("x86-64-v3", "x86-64-v4-bf16")
+    with pytest.raises(LoadFailed, match="lacks avx512_bf16"):
+        InductorToolchain(LEVELS["x86-64-v4"]).load(tmp_path, key_of(version))
+
+
 def test_a_cpu_without_the_features_neither_compiles_nor_loads_and_names_them(tmp_path: Path):
     version = InductorToolchain(V3).version()
     older = InductorToolchain(V3 - {"avx2", "fma"})
