@@ -1,7 +1,7 @@
 """A request of a bare ASGI route: its headers, its body, and its one answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -28,7 +28,7 @@ LINGER_S: Final = 2.0
 class AsgiRequest:
     """One request. ``status`` is 0 until the answer's status is on its way."""
 
-    __slots__ = ("_receive", "_send", "headers", "method", "path", "query", "received_bytes", "status")
+    __slots__ = ("_parameters", "_receive", "_send", "headers", "method", "path", "query", "received_bytes", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -37,6 +37,7 @@ class AsgiRequest:
         self.status = 0
         self.received_bytes = 0
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._parameters: Mapping[str, list[str]] | None = None
         self._receive = receive
         self._send = send
 
@@ -50,7 +51,10 @@ class AsgiRequest:
 
     def parameter(self, name: str) -> str | None:
         """A query parameter's last value."""
-        return parse_qs(self.query.decode("latin-1")).get(name, [None])[-1]
+        if self._parameters is None:
+            self._parameters = parse_qs(self.query.decode("latin-1"))
+        values = self._parameters.get(name)
+        return values[-1] if values else None
 
     def announced_bytes(self) -> int | None:
         """Content-Length, or None where the body has no announced end.

@@ -50,7 +50,7 @@ class FolderBlobs(BlobStore):
         return await self.staging.run(self._open, self._path(digest))
 
     async def commit(self, staged: StagedFile, digest: str) -> None:
-        await self.staging.run(self._commit, staged, self._path(digest))
+        await self.staging.run(self._commit, staged, digest)
 
     async def verify(self, digest: str) -> bool:
         return await self.staging.run(self._verify, self._path(digest))
@@ -101,19 +101,21 @@ class FolderBlobs(BlobStore):
                 self._check_root()
                 return None
 
-    def _commit(self, staged: StagedFile, path: Path) -> None:
+    def _commit(self, staged: StagedFile, digest: str) -> None:
+        """Names are texts here: a path of pathlib costs as much as what the kernel does with it."""
+        folder = f"{self._root_text}/{blob_name(digest).partition('/')[0]}"
         try:
-            staged.check(path.name)
+            staged.check(digest)
             staged.close(self.durable)
             with typed_os_errors("store a blob", staged.size_bytes):
                 # Replaces what is there: the same bytes, or a damaged file that this mends. Readers keep the old one.
                 try:
-                    staged.move(path)
+                    staged.move(f"{folder}/{digest}")
                 except FileNotFoundError:
-                    path.parent.mkdir(mode=0o700, exist_ok=True)
-                    staged.move(path)
+                    Path(folder).mkdir(mode=0o700, exist_ok=True)
+                    staged.move(f"{folder}/{digest}")
                 if self.durable:
-                    _sync_folder(path.parent)
+                    _sync_folder(folder)
         finally:
             staged.discard()
 
@@ -159,7 +161,7 @@ def _identity(path: Path | str) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     """Puts the folder's names on the disk: a file's own sync does not."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -40,6 +40,7 @@ class StagedFile:
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
+        self._path_text = str(path)
         self.size_bytes = size_bytes
         self._written_bytes = 0
         self._held: list[bytes] = []
@@ -119,14 +120,14 @@ class StagedFile:
                 self._descriptor = None
                 os.close(descriptor)
 
-    def move(self, path: Path) -> None:
+    def move(self, path: str) -> None:
         """Gives the closed file its name as a blob.
 
         Raises:
             FileNotFoundError: the folder of that name is missing.
         """
         with self._one_call:
-            os.replace(self.path, path)
+            os.replace(self._path_text, path)
             self._exists = False
 
     def discard(self) -> None:
@@ -144,7 +145,7 @@ class StagedFile:
         if self._discarded:
             raise BlobStoreUnavailable("stage an upload", "it ended meanwhile")
         if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(self._path_text, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             self._exists = True
         return self._descriptor
 

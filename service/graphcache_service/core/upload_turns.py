@@ -24,8 +24,11 @@ class Turn:
         """One after the other, so that one write reaches the store; a slow one holds up the others for TURN_S."""
         held = False
         try:
-            with suppress(TimeoutError):
-                held = await asyncio.wait_for(self.lock.acquire(), TURN_S)
+            if not self.lock.locked():
+                held = await self.lock.acquire()
+            else:
+                with suppress(TimeoutError):
+                    held = await asyncio.wait_for(self.lock.acquire(), TURN_S)
             yield
         finally:
             if held:
