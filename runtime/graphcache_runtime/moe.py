@@ -12,6 +12,7 @@ from graphcache_runtime.calls import Chooser, Overflow, Policy
 from graphcache_runtime.graph_table import GraphTable, LoadGraph
 from graphcache_runtime.handle import MoeHandle
 from graphcache_runtime.host.arena import Arena
+from graphcache_runtime.host.gradient_memory import GradientMemory
 from graphcache_runtime.implementation import register
 from graphcache_runtime.keys import ExpertKeys
 from graphcache_runtime.ladder import LADDERS, Ladder
@@ -82,6 +83,7 @@ def enable(
     strict_tokens: int | None = None,
     beside: bool | None = None,
     upload_timeout_s: float = UPLOAD_TIMEOUT_S,
+    keep_gradient_memory: bool = True,
 ) -> MoeHandle:
     """Run the experts of every MoE layer of ``model`` on graphs: the hot ones on the device, the others on the host.
 
@@ -106,6 +108,8 @@ def enable(
         strict_tokens: make any graph an error that steps of so many tokens cannot need.
         beside: run device calls while the host runs its experts; None: where the device is not the host's own CPU.
         upload_timeout_s: the longest a forward waits for an upload before it runs on the host.
+        keep_gradient_memory: full fine-tuning writes the experts' gradients into the last step's memory, which stays
+            taken between steps.
 
     Raises:
         UnsupportedExperts: a layer's layout is none that the graphs have; names class and reason.
@@ -136,6 +140,7 @@ def enable(
         Replanning(replan_every, second_slots),
         beside=beside,
         keep=_keeps(backward),
+        gradient_memory=GradientMemory() if keep_gradient_memory else None,
     )
     version = toolchain_version if toolchain_version is not None else _version(toolchain)
     layers = {}
