@@ -11,7 +11,7 @@
         training=None,              # or "lora", "full": checked against the parameters
         ladder=LADDERS["packed"],
         policy="ready-buckets",     # or "host"; or "wait" until every graph is there
-        overflow="bucket",          # or "cost": each forward's calls by cost
+        overflow="cost",            # the cheapest calls; or "bucket": every hot row runs hot
         costs=None,                 # Costs(...), or "measured" on this machine; None: an RNGD's
         backward="recompute",       # or "keep": gate_up's product stays on the device for backward
     )

@@ -74,7 +74,7 @@ def enable(
     training: Training | None = None,
     ladder: Ladder = LADDERS["packed"],
     policy: Policy | str = Policy.READY_BUCKETS,
-    overflow: Overflow | str = Overflow.BUCKET,
+    overflow: Overflow | str = Overflow.COST,
     tiers: Sequence[int] = (),
     costs: Costs | Literal["measured"] | None = None,
     backward: Backward = "recompute",
@@ -95,7 +95,8 @@ def enable(
         hot_sets: the hot experts of each MoE layer, by its number among the MoE layers; the first ones otherwise.
         training: ``lora``, the experts' own weights are frozen; or ``full``. None: what the parameters say.
         policy: what to do while a graph is not ready.
-        overflow: which calls to make for rows of very different numbers.
+        overflow: which calls to make for rows of very different numbers: ``cost``, the cheapest by ``costs``, which for
+            small models is none at all; or ``bucket``, one that holds every row.
         tiers: groups of slots, such as 2 and 4, that ``overflow="cost"`` may split a layer's call into; each number is
             one more set of graphs.
         costs: what device and host cost; ``measured``: found out here, as graphs arrive; an RNGD's and its host's

@@ -64,7 +64,16 @@ def main(rank: int, folder: Path) -> None:
     model = tiny("qwen3-moe").train()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("q_proj" in name)
-    handle = enable(model, graphs=cache, toolchain=toolchain, e_hot=3, policy="wait", replan_every=2, costs="measured")
+    handle = enable(
+        model,
+        graphs=cache,
+        toolchain=toolchain,
+        e_hot=3,
+        policy="wait",
+        overflow="bucket",
+        replan_every=2,
+        costs="measured",
+    )
     for step in range(4):
         ids = token_ids(16 + 8 * rank + step)
         model(ids, labels=ids).loss.backward()

@@ -75,6 +75,7 @@ def main(path: str) -> None:
             training="lora",
             ladder=Ladder(config.ladder),
             policy="wait",
+            overflow="bucket",
         )
         steps = train(model, handle, text)
         trained = handle.stats()

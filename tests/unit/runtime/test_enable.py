@@ -23,7 +23,8 @@ def frozen(family: str = "qwen3-moe") -> Any:
 
 
 def on_graphs(model: Any, graphs: Any = None, **options: Any) -> MoeHandle:
-    settings = {"graphs": graphs or TorchGraphs(), "toolchain_version": VERSION, "policy": "wait"}
+    settings = {"graphs": graphs or TorchGraphs(), "toolchain_version": VERSION}
+    settings |= {"policy": "wait", "overflow": "bucket"}
     return enable(model, **settings | options)
 
 

@@ -25,7 +25,14 @@ def test_five_hundred_steps_of_random_lengths_ask_for_planned_graphs_alone_in_fl
         parameter.requires_grad_("q_proj" in name)
     graphs, lengths = TorchGraphs(), random.Random(0)
     handle = enable(
-        model, graphs=graphs, toolchain_version=VERSION, e_hot=3, policy="wait", strict_tokens=LONGEST, backward="keep"
+        model,
+        graphs=graphs,
+        toolchain_version=VERSION,
+        e_hot=3,
+        policy="wait",
+        overflow="bucket",
+        strict_tokens=LONGEST,
+        backward="keep",
     )
     before = 0
     for step in range(STEPS):

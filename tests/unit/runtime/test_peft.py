@@ -35,7 +35,7 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
 def test_an_adapters_gradients_agree_with_eager(targets: dict[str, Any]) -> None:
     model = adapted(targets)
     want = gradients(model)
-    enable(model, graphs=TorchGraphs(), toolchain_version=VERSION, e_hot=3, policy="wait")
+    enable(model, graphs=TorchGraphs(), toolchain_version=VERSION, e_hot=3, policy="wait", overflow="bucket")
     got = gradients(model)
     assert got.keys() == want.keys()
     for name, value in want.items():
@@ -44,7 +44,15 @@ def test_an_adapters_gradients_agree_with_eager(targets: dict[str, Any]) -> None
 
 def test_an_adapter_on_attention_leaves_the_experts_frozen_and_uploads_once_a_layer() -> None:
     model = adapted(ATTENTION)
-    handle = enable(model, graphs=TorchGraphs(), toolchain_version=VERSION, e_hot=3, policy="wait", training="lora")
+    handle = enable(
+        model,
+        graphs=TorchGraphs(),
+        toolchain_version=VERSION,
+        e_hot=3,
+        policy="wait",
+        overflow="bucket",
+        training="lora",
+    )
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01, fused=True)
     for _ in range(3):
         gradients(model)
@@ -55,7 +63,7 @@ def test_an_adapter_on_attention_leaves_the_experts_frozen_and_uploads_once_a_la
 
 def test_an_adapter_on_the_experts_equals_the_merged_model_while_it_trains() -> None:
     model = adapted(EXPERTS)
-    enable(model, graphs=TorchGraphs(), toolchain_version=VERSION, hot_fraction=1.0, policy="wait")
+    enable(model, graphs=TorchGraphs(), toolchain_version=VERSION, hot_fraction=1.0, policy="wait", overflow="bucket")
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     for _ in range(2):
         gradients(model)

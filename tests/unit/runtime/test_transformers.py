@@ -17,8 +17,9 @@ IDS = token_ids(24)
 
 
 def on_graphs(model: nn.Module, **options: Any) -> MoeHandle:
-    settings = {"graphs": TorchGraphs(), "toolchain_version": VERSION, "e_hot": 3, "policy": "wait"} | options
-    return enable(model, **settings)
+    settings = {"graphs": TorchGraphs(), "toolchain_version": VERSION, "e_hot": 3}
+    settings |= {"policy": "wait", "overflow": "bucket"}
+    return enable(model, **settings | options)
 
 
 def losses_and_gradients(model: Any) -> dict[str, torch.Tensor]:
