@@ -35,7 +35,7 @@ demo-rngd:
 	scripts/demo_rngd.sh $(DEMO_RNGD)
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not rngd" tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not rngd" tests
 
 test-rngd:
 	scripts/test_rngd.sh

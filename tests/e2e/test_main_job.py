@@ -37,7 +37,6 @@ def demo_folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("demo")
 
 
-@pytest.mark.xdist_group("main job")
 def test_two_nodes_train_on_graphs_of_one_worker_and_a_second_run_compiles_nothing(demo_folder):
     arguments = ["graphcache_runtime.demo", "--folder", str(demo_folder), "--bucket", "16", "--steps", "2", *SMALL]
     first = run(*arguments)
@@ -55,7 +54,6 @@ def spent_s(output: str) -> float:
     return float(output.split("compile seconds spent")[1].split("│")[1])
 
 
-@pytest.mark.xdist_group("main job")
 def test_prewarm_compiles_a_manifest_then_get_and_stats_find_it(tmp_path):
     service = RunningService(tmp_path / "service")
     manifest = tmp_path / "small.toml"

@@ -111,7 +111,6 @@ def assert_whole_or_absent(holder: Holder, key: dict[str, Any], content: bytes) 
 @pytest.mark.parametrize(
     ("database_kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps], ids=str
 )
-@pytest.mark.xdist_group("kills")
 def test_service_killed_at_a_step_of_a_publication_leaves_it_whole_or_absent(service, key, database_kind, step):
     content, kept = os.urandom(300_000), os.urandom(10_000)
     service.start(die_at=step)
@@ -142,7 +141,6 @@ UNANSWERED = [
 
 
 @pytest.mark.parametrize(("database_kind", "step"), UNANSWERED, ids=str)
-@pytest.mark.xdist_group("kills")
 def test_holder_of_a_killed_service_repeats_what_it_was_not_answered(service, key, database_kind, step):
     content = os.urandom(300_000)
     service.start()
@@ -160,7 +158,6 @@ def test_holder_of_a_killed_service_repeats_what_it_was_not_answered(service, ke
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-@pytest.mark.xdist_group("kills")
 @pytest.mark.parametrize("sent_bytes", [150_000, 300_000], ids=["in its upload", "between upload and publication"])
 def test_client_killed_leaves_nothing_visible_and_its_key_to_the_next(service, key, sent_bytes):
     content = b"x" * 300_000

@@ -17,10 +17,7 @@ from graphcache_client import DiskStore, GraphCache, ServiceClient
 from graphcache_service.core.fsck import fsck
 from graphcache_service.core.rebuild import rebuild
 
-pytestmark = [
-    pytest.mark.parametrize("database_kind", ["postgresql"]),
-    pytest.mark.xdist_group("kills"),
-]
+pytestmark = pytest.mark.parametrize("database_kind", ["postgresql"])
 RANKS = 12
 
 

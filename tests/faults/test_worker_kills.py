@@ -32,7 +32,6 @@ def workers() -> Iterator[Forker]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.xdist_group("kills")
 def test_worker_killed_at_a_step_leaves_its_compile_to_the_next(
     service: ForkedService, workers: Forker, tmp_path: Path, step: str
 ) -> None:

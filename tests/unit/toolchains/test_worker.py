@@ -62,7 +62,6 @@ def drain(service: ServiceClient, folder, **more) -> int:
     return Worker(service, settings, STUB, folder).run()
 
 
-@pytest.mark.xdist_group("worker")
 def test_a_drained_queue_is_published_or_failed_with_the_compilers_words(service, tmp_path):
     good, refused = stub_key(), stub_key("reject")
     queue(service, good, refused)
@@ -81,7 +80,6 @@ def test_a_drained_queue_is_published_or_failed_with_the_compilers_words(service
     assert known_versions(service.stats(group_by="toolchain"))[:2] == ["stub-1.0", "stub-1.0"]
 
 
-@pytest.mark.xdist_group("worker")
 def test_a_drained_worker_leaves_what_it_cannot_take_and_says_why(service, tmp_path, caplog):
     baked = stub_key(options={"mode": "baked", "weights": "0" * 64, "dtype": "fp32"})
     other = stub_key(toolchain="stub-2.0")
@@ -100,7 +98,6 @@ def started_worker(running: RunningService, folder: Path) -> subprocess.Popen[st
     return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-@pytest.mark.xdist_group("worker")
 def test_an_idle_worker_stops_at_once_and_is_granted_nothing_more(running, service, tmp_path):
     before = service.stats().waiters
     worker = started_worker(running, tmp_path)
@@ -117,7 +114,6 @@ def test_an_idle_worker_stops_at_once_and_is_granted_nothing_more(running, servi
     assert drain(service, tmp_path) == 1
 
 
-@pytest.mark.xdist_group("worker")
 def test_sigterm_kills_the_compile_and_gives_the_lease_back(running, service, tmp_path):
     key = stub_key("hang")
     queue(service, key)
@@ -136,7 +132,6 @@ def test_sigterm_kills_the_compile_and_gives_the_lease_back(running, service, tm
     HeldLease(service, claimed.lease).fail(FailureClass.REJECTED, "the test is over")
 
 
-@pytest.mark.xdist_group("worker")
 def test_after_an_outage_the_worker_claims_again(service, tmp_path, monkeypatch):
     key = stub_key()
     queue(service, key)
@@ -153,14 +148,12 @@ def test_after_an_outage_the_worker_claims_again(service, tmp_path, monkeypatch)
     assert isinstance(state(service, key), Ready)
 
 
-@pytest.mark.xdist_group("worker")
 def test_a_worker_whose_claims_are_refused_ends_with_the_services_words(running, tmp_path):
     settings = settings_for(Machine(2, 16 * 2**30), ("stub",))
     with ServiceClient(running.url, token="gc_unknown") as client, pytest.raises(RequestRefused, match="token"):
         Worker(client, settings, STUB, tmp_path).run()
 
 
-@pytest.mark.xdist_group("worker")
 def test_a_result_is_kept_through_an_outage_and_published(service, tmp_path, monkeypatch):
     key = stub_key()
     queue(service, key)
@@ -176,7 +169,6 @@ def test_a_result_is_kept_through_an_outage_and_published(service, tmp_path, mon
     assert len(service.graph(key.digest).attempts) == 1
 
 
-@pytest.mark.xdist_group("worker")
 def test_out_of_memory_is_tried_again_alone_until_it_is_given_up(running, service, tmp_path):
     key = stub_key("no-memory")
     queue(service, key)
