@@ -158,14 +158,14 @@ class Bench:
         ]
 
     def _measure(self, case: Case, mode: str, paths: dict[str, Callable[[], Forward]]) -> dict[str, float]:
-        """The fastest of some rounds of each path; a path that takes long runs once."""
+        """The fastest of some rounds of each path; one that takes long runs twice, the first time on fresh memory."""
         best: dict[str, float] = {}
         steps = {}
         for path, make in paths.items():
             if (self._only and path not in self._only) or self._expected_ms(path, case, mode) > self._limit_ms:
                 continue
             step = stepping(make(), case, mode)
-            best[path] = self._clock.ms(step)
+            best[path] = min(self._clock.ms(step), self._clock.ms(step))
             if best[path] * self._rounds < self._limit_ms:
                 steps[path] = step
         for _ in range(self._rounds):
