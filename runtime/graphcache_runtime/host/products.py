@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -136,6 +137,8 @@ def load_products(folder: Path) -> Products:
     if compiler is None:
         raise ProductsMissing("no C++ compiler on PATH: install g++ (Debian: apt-get install g++), or set CXX")
     try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _refuse_foreign(folder)
         library = folder / f"{_digest(compiler)}.so"
         if not library.exists():
             _compile(compiler, library)
@@ -143,6 +146,13 @@ def load_products(folder: Path) -> Products:
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         raise ProductsMissing(f"{compiler} made nothing of {SOURCES} that loads: {str(said)[-1000:]}") from error
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """What lies there is loaded as code, so nobody else may write to it."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise ProductsMissing(f"others may write to {folder}, and code is loaded from it: chmod 700, or XDG_CACHE_HOME")
 
 
 def _digest(compiler: str) -> str:
@@ -155,7 +165,6 @@ def _digest(compiler: str) -> str:
 
 
 def _compile(compiler: str, library: Path) -> None:
-    library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         made = Path(folder) / library.name
         command = [compiler, *FLAGS, str(SOURCES / "products.cpp"), "-o", str(made)]

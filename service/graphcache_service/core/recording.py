@@ -57,13 +57,13 @@ class Recorder:
 
     async def _record(self, batch: Sequence[_Stored]) -> None:
         async with self._services.database.write_plain() as ask:
-            refused = await self._write(ask, batch)
-        for stored in batch:
-            _answer(stored, refused.get(stored.order.unfinished()))
+            refusals = await self._write(ask, batch)
+        for stored, refusal in zip(batch, refusals, strict=True):
+            _answer(stored, refusal)
 
-    async def _write(self, ask: Ask, batch: Sequence[_Stored]) -> dict[tuple[str, int, str], ServiceError]:
-        """The uploads whose lease is not live, and why."""
-        refused: dict[tuple[str, int, str], ServiceError] = {}
+    async def _write(self, ask: Ask, batch: Sequence[_Stored]) -> list[ServiceError | None]:
+        """For each upload why its lease is not live; None where it is, and its blob recorded."""
+        refusals: list[ServiceError | None] = []
         sizes: dict[str, int] = {}
         now = 0.0
         leased = {
@@ -72,17 +72,21 @@ class Recorder:
         }
         for stored in batch:
             order, found = stored.order, leased[stored.order.compile_id]
-            try:
-                order.check_lease(found.row if found else None, found.now if found else 0.0)
-            except ServiceError as error:
-                refused[order.unfinished()] = error
-            else:
-                sizes[order.digest] = order.size_bytes
-                now = found.now if found else now
+            refusals.append(_refusal(order, found))
+            if found and refusals[-1] is None:
+                sizes[order.digest], now = order.size_bytes, found.now
             if stored.reservation is not None:
                 await quota.release(ask, stored.reservation)
         await blobs.record_blobs(ask, self._services.database.dialect, sizes, now)
-        return refused
+        return refusals
+
+
+def _refusal(order: UploadOrder, found: uploads.Leased | None) -> ServiceError | None:
+    try:
+        order.check_lease(found.row if found else None, found.now if found else 0.0)
+    except ServiceError as error:
+        return error
+    return None
 
 
 def _answer(stored: _Stored, refusal: Exception | None) -> None:

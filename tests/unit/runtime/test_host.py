@@ -118,6 +118,12 @@ def test_without_a_compiler_torchs_own_products_run(tmp_path: Path, monkeypatch:
     assert not isinstance(choose(torch.zeros(2, 8, 8), torch.zeros(2, 8, 4), Arena()), Compiled)
 
 
+def test_products_are_not_loaded_from_a_folder_that_others_may_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(ProductsMissing, match="others may write"):
+        load_products(tmp_path)
+
+
 def test_a_compiler_that_refuses_the_code_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cxx"
     compiler.write_text("#!/bin/sh\n[ $1 = --version ] || { echo unknown dialect >&2; exit 1; }\n")
