@@ -51,7 +51,7 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	for name in serve stampede scale experts step; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in serve stampede scale experts step cold; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 serve: setup
 	$(BIN)/graphcache serve --data-dir .data
