@@ -1,6 +1,7 @@
 """The database itself keeps the state machine, whatever the code above it does."""
 
 import secrets
+import sqlite3
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -89,6 +90,20 @@ async def test_failed_transaction_leaves_nothing(database: Database) -> None:
         await queue_and_fail()
     async with database.read() as session:
         assert await session.scalar(select(CompileRow.id)) is None
+
+
+async def test_transaction_that_cannot_be_committed_leaves_the_next_one_free(database: Database) -> None:
+    async def compile_what_no_row_names() -> None:
+        async with database.write_plain() as ask:
+            if database.dialect == "sqlite":  # then it is the COMMIT that fails
+                await ask(text("PRAGMA defer_foreign_keys = ON"), {})
+            await ask(insert(CompileRow).values(QUEUED | {"id": secrets.token_hex(16), "key_digest": "0" * 64}), {})
+
+    for _ in range(2):
+        with pytest.raises((IntegrityError, sqlite3.IntegrityError)):
+            await compile_what_no_row_names()
+    async with database.write_plain() as ask:
+        assert await ask(select(CompileRow.id), {}) == []
 
 
 PLANS = {

@@ -117,10 +117,10 @@ class PlainSQLite:
         await when_free(begin)
         try:
             yield ask
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:  # SQLite has rolled some back by itself, such as on a full disk
+                connection.execute("ROLLBACK")
 
     async def close(self) -> None:
         for connection in (self._reading, self._writing):
