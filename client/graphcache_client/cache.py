@@ -68,7 +68,8 @@ class GraphCache:
         trusted_keys: public keys whose signatures are accepted; None accepts unsigned graphs.
         signer: signs what is compiled here.
         on_pending: told what the service says while a graph is not ready, for a progress display.
-        patience_s: an outage is waited out this long before a compile here, or the error.
+        patience_s: an outage is waited out this long before a compile here, or the error; and before a graph that was
+            compiled here for all is used here alone.
 
     Safe to use from several threads and, over the same store, from several processes.
     """
@@ -88,7 +89,11 @@ class GraphCache:
     ) -> None:
         self.service = service
         self.store = store
-        self._compiler = LocalCompiler(compile_here, store, service, signer) if compile_here else None
+        self._compiler = (
+            LocalCompiler(compile_here, store, service, signer, patience_s=patience_s, sleep=sleep)
+            if compile_here
+            else None
+        )
         self._mode = mode
         self._trusted_keys = None if trusted_keys is None else frozenset(trusted_keys)
         self._on_pending = on_pending

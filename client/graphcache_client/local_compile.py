@@ -11,9 +11,9 @@ from graphcache_client.errors import (
     CompileAttemptFailed,
     LeaseLost,
     RequestRefused,
-    ServiceUnavailable,
 )
 from graphcache_client.lease import HeldLease
+from graphcache_client.outages import keep_trying
 from graphcache_client.signing import Signer
 from graphcache_client.transport import ServiceClient
 from graphcache_client.verify import file_digest
@@ -33,12 +33,21 @@ class LocalCompiler:
     """Compiles with ``compile_here`` and keeps what came out in the node's store."""
 
     def __init__(
-        self, compile_here: CompileHere, store: DiskStore, service: ServiceClient | None, signer: Signer | None
+        self,
+        compile_here: CompileHere,
+        store: DiskStore,
+        service: ServiceClient | None,
+        signer: Signer | None,
+        *,
+        patience_s: float,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._compile_here = compile_here
         self._store = store
         self._service = service
         self._signer = signer
+        self._patience_s = patience_s
+        self._sleep = sleep
 
     def alone(self, key: GraphKey) -> tuple[Path, Artifact]:
         """Compile for this node: nobody is told.
@@ -74,13 +83,25 @@ class LocalCompiler:
             return self._store.write(artifact, compiled), artifact
 
     def _published(self, held: HeldLease, compiled: Path, compile_s: float) -> Artifact:
-        """Publish; an outage, a full store or a lost lease costs the others this graph, never this process."""
+        """Publish; an outage is waited out for a while, for the others would compile for long what is here.
+
+        A longer one, a full store or a lost lease costs the others this graph, never this process.
+        """
         key = held.lease.key
         try:
-            return held.publish(compiled, toolchain=key.toolchain, compile_s=compile_s)
-        except (ServiceUnavailable, LeaseLost, RequestRefused) as error:
-            logger.warning("%s is compiled and used here, but not published: %s", key.label(), error)
-            return self._unpublished(key, compiled, compile_s)
+            published = keep_trying(
+                lambda: held.publish(compiled, toolchain=key.toolchain, compile_s=compile_s),
+                give_up=lambda: held.lost,
+                pause=self._sleep,
+                for_s=self._patience_s,
+            )
+            if published:
+                return published
+            why = "the service stayed away"
+        except (LeaseLost, RequestRefused) as error:
+            why = str(error)
+        logger.warning("%s is compiled and used here, but not published: %s", key.label(), why)
+        return self._unpublished(key, compiled, compile_s)
 
     def _unpublished(self, key: GraphKey, compiled: Path, compile_s: float) -> Artifact:
         digest, size_bytes = file_digest(compiled)

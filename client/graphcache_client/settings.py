@@ -38,7 +38,12 @@ class ClientSettings(BaseSettings):
         default="normal", description="require_hit: a miss is an error that names what to prewarm."
     )
     patience_s: float = Field(
-        default=PATIENCE_S, ge=0, description="An outage is waited out this long before a compile here, or the error."
+        default=PATIENCE_S,
+        ge=0,
+        description=(
+            "An outage is waited out this long before a compile here, or the error; "
+            "and before what was compiled here for all is kept to this node."
+        ),
     )
     trusted_keys: list[str] | None = Field(
         default=None,

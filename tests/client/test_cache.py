@@ -235,6 +235,28 @@ def test_a_restart_of_the_service_is_waited_out_and_nothing_is_compiled_here(tmp
     assert compiled == []
 
 
+def test_a_graph_that_was_compiled_while_the_service_restarted_is_published(tmp_path, key):
+    running = RunningService(tmp_path / "service")
+
+    def compile_while_it_dies(key, folder, report):
+        running.kill()
+        return writes(b"graph")(key, folder, report)
+
+    try:
+        with ServiceClient(running.url, sleep=lambda s: None) as service:
+            restart = iter([running.start])
+            with GraphCache(
+                service,
+                DiskStore(tmp_path / "a"),
+                compile_here=compile_while_it_dies,
+                sleep=lambda s: next(restart, lambda: None)(),
+            ) as cache:
+                assert cache.get(key).tier == "compiled"
+            assert service.graph(key.digest).state == "ready"
+    finally:
+        running.kill()
+
+
 def test_a_large_graph_goes_up_in_parts(service, other, key, tmp_path, monkeypatch):
     monkeypatch.setattr("graphcache_client.uploads.PART_BYTES", 100_000)
     content = os.urandom(350_001)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from graphcache_client import HeldLease, ServiceClient, ServiceUnavailable
-from graphcache_runtime.worker.pauses import growing_pauses
+from graphcache_client.outages import growing_pauses
 from graphcache_wire import ClaimRequest, ClaimResponse, Lease
 
 logger = logging.getLogger(__name__)

@@ -4,8 +4,6 @@ import logging
 import shutil
 import tempfile
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +12,11 @@ from graphcache_client import (
     LeaseLost,
     RequestRefused,
     ServiceClient,
-    ServiceUnavailable,
     Signer,
 )
+from graphcache_client.outages import keep_trying
 from graphcache_runtime.compiling.run import CompileDied, CompileLimits, CompileResult, run_compile
-from graphcache_runtime.worker.pauses import growing_pauses
-from graphcache_wire import FailureClass, Lease
+from graphcache_wire import Artifact, FailureClass, Lease
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +89,8 @@ class CompileJob:
     def _publish(self, held: HeldLease, compiled: CompileResult) -> bool:
         """Publish, as often as it takes while the service is away and the lease is not another's."""
 
-        def publish() -> None:
-            held.publish(
+        def publish() -> Artifact:
+            return held.publish(
                 compiled.path,
                 toolchain=self.lease.key.toolchain,
                 compile_s=compiled.compile_s,
@@ -103,45 +100,24 @@ class CompileJob:
             )
 
         try:
-            published = keep_trying(publish, give_up=lambda: held.lost or self._cancelled.is_set(), pause=self._pause)
+            published = keep_trying(
+                publish,
+                give_up=lambda: held.lost or self._cancelled.is_set(),
+                pause=self._pause,
+                for_s=PUBLISH_FOR_S,
+            )
         except LeaseLost as error:
             logger.warning("%s is compiled, but the lease was lost: %s", self.lease.key.label(), error)
             return False
         except RequestRefused as error:
             held.fail(FailureClass.CRASHED, f"compiled, but the service refused to store it: {error}")
             return False
-        if not published and not held.lost:
+        if published is None and not held.lost:
             held.release("compiled, but the service could not be reached")
-        return published
+        return published is not None
 
     def _pause(self, seconds: float) -> None:
         self._cancelled.wait(seconds)
-
-
-def keep_trying(
-    publish: Callable[[], None],
-    *,
-    give_up: Callable[[], bool],
-    pause: Callable[[float], None],
-    for_s: float = PUBLISH_FOR_S,
-    clock: Callable[[], float] = time.monotonic,
-) -> bool:
-    """Call ``publish`` until it succeeds, with growing pauses; False when there is no more point in it.
-
-    Raises:
-        LeaseLost, RequestRefused: a later try would be answered the same.
-    """
-    deadline = clock() + for_s
-    pauses = growing_pauses()
-    while True:
-        try:
-            publish()
-            return True
-        except ServiceUnavailable as error:
-            logger.warning("not published yet: %s", error)
-        pause(next(pauses))
-        if give_up() or clock() > deadline:
-            return False
 
 
 def _facts(compiled: CompileResult) -> str:

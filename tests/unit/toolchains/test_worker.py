@@ -14,9 +14,8 @@ from fakes.client_side import advance_clock
 from fakes.compiles import environment, is_alive, pids_in, stub_key, until
 from fakes.running_service import RunningService
 
-from graphcache_client import HeldLease, LeaseLost, RequestRefused, ServiceClient, ServiceUnavailable
+from graphcache_client import HeldLease, RequestRefused, ServiceClient, ServiceUnavailable
 from graphcache_runtime.toolchains.offered import known_versions
-from graphcache_runtime.worker.job import keep_trying
 from graphcache_runtime.worker.settings import Machine, settings_for
 from graphcache_runtime.worker.worker import IDLE_WAIT_S, Worker
 from graphcache_wire import (
@@ -185,50 +184,6 @@ def test_out_of_memory_is_tried_again_alone_until_it_is_given_up(running, servic
     assert len(detail.attempts) == 2
     threads = [attempt.log_tail.partition("threads ")[2].strip()[0] for attempt in detail.attempts]
     assert sorted(threads) == ["1", "2"]
-
-
-class FakeTime:
-    """A clock that stands still but for pauses."""
-
-    def __init__(self) -> None:
-        self.now, self.pauses = 0.0, []
-
-    def pause(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
-
-
-def unavailable() -> None:
-    raise ServiceUnavailable("away")
-
-
-def test_publishing_is_tried_with_growing_pauses_until_its_time_is_over():
-    time = FakeTime()
-    published = keep_trying(unavailable, give_up=lambda: False, pause=time.pause, for_s=120, clock=lambda: time.now)
-    assert not published
-    assert time.pauses == [1, 2, 4, 8, 16, 30, 30, 30]
-
-
-def test_publishing_ends_at_once_where_the_lease_is_lost():
-    time = FakeTime()
-    assert not keep_trying(unavailable, give_up=lambda: True, pause=time.pause, clock=lambda: time.now)
-    assert time.pauses == [1]
-
-
-def test_a_lost_lease_is_no_outage(lease_lost):
-    with pytest.raises(LeaseLost):
-        keep_trying(lease_lost, give_up=lambda: False, pause=FakeTime().pause)
-
-
-@pytest.fixture
-def lease_lost():
-    from graphcache_wire import ErrorBody, ErrorCode
-
-    def publish() -> None:
-        body = ErrorBody(code=ErrorCode.LEASE_EXPIRED, message="gone", request_id="r", retryable=False)
-        raise LeaseLost(409, body)
-
-    return publish
 
 
 @pytest.mark.parametrize(
