@@ -9,7 +9,7 @@ from graphcache_service.core.leases import grant
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.sweeper import expire_leases
 from graphcache_service.core.waiters import QUEUE, Topic
-from graphcache_service.db import compiles
+from graphcache_service.db import compiles, queue
 from graphcache_wire import ClaimRequest, ClaimResponse, Lease, ReleaseRequest
 
 
@@ -60,12 +60,12 @@ async def _try(services: Services, caller: Caller, request: ClaimRequest) -> Cla
     async with services.change() as change:
         await expire_leases(change, services.settings)
         lease = await _lease_most_urgent(change, caller, request, services.settings.lease_ttl_s)
-        queued = await compiles.count_queued(change.session, caller.namespace, request.toolchains)
+        queued = await queue.count_queued(change.session, caller.namespace, request.toolchains)
     return ClaimResponse(lease=lease or await hedge_overdue(services, caller, request), queued=queued)
 
 
 async def _lease_most_urgent(change: Change, caller: Caller, request: ClaimRequest, ttl_s: float) -> Lease | None:
-    row = await compiles.most_urgent(
+    row = await queue.most_urgent(
         change.session,
         caller.namespace,
         request.toolchains,

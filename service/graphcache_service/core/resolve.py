@@ -16,7 +16,7 @@ from graphcache_service.core.outcomes import as_artifact, as_failed, as_pending,
 from graphcache_service.core.services import Change, Services
 from graphcache_service.core.usage import KeyId
 from graphcache_service.core.waiters import QUEUE, Topic, key_topic
-from graphcache_service.db import compiles
+from graphcache_service.db import compiles, queue
 from graphcache_service.db.compiles import Standing, Wish
 from graphcache_service.db.models import CompileRow
 from graphcache_wire import Granted, Outcome, Ready, ResolveRequest
@@ -153,7 +153,7 @@ class _Asking:
         usage.waits(self._key_id, owner, standing.now)
         if not last and not self._services.waiters.closed:
             return None
-        before = await compiles.queued_before(self._services.database, standing.compile)
+        before = await queue.queued_before(self._services.database, standing.compile)
         expected = await self._services.history.expected_s(self._request.key)
         return as_pending(standing, waiters=topic.sitting, queued_before=before, expected=expected)
 
