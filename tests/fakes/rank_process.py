@@ -1,6 +1,6 @@
-"""One rank of a two-rank gloo job that trains a tiny model on graphs of a shared disk store. Prints its facts as JSON.
+"""One rank of a gloo job that trains a tiny model on graphs of a shared disk store. Writes its facts to rank-N.json.
 
-python rank_process.py RANK FOLDER
+torchrun --standalone --nproc-per-node 2 rank_process.py FOLDER
 """
 
 import json
@@ -18,8 +18,6 @@ from graphcache_client import DiskStore, GraphCache
 from graphcache_runtime import enable
 from graphcache_runtime.toolchains.base import CompiledGraph, LoadedGraph, ReportPhase, Weights
 from graphcache_wire import GraphKey
-
-RANKS = 2
 
 
 class EagerToolchain:
@@ -49,11 +47,10 @@ class EagerToolchain:
         return TorchGraph(key, TorchGraphs().calls)
 
 
-def main(rank: int, folder: Path) -> None:
+def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60)
-    )
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
+    rank = distributed.get_rank()
     toolchain, compiled = EagerToolchain(), []
 
     def compile_here(key: GraphKey, work: Path, report: ReportPhase) -> Path:
@@ -82,20 +79,17 @@ def main(rank: int, folder: Path) -> None:
                 distributed.all_reduce(parameter.grad)
     meter = next(iter(handle.layers.values())).shared.costs
     assert meter is not None
-    print(
-        json.dumps(
-            {
-                "compiled": compiled,
-                "used": [key.digest for key in handle.keys_used()],
-                "hot_sets": handle.hot_sets(),
-                "replans": handle.stats()["replans"],
-                "costs": astuple(meter.of_rank_0()),
-                "own_costs": astuple(meter.costs),
-            }
-        )
-    )
+    facts = {
+        "compiled": compiled,
+        "used": [key.digest for key in handle.keys_used()],
+        "hot_sets": handle.hot_sets(),
+        "replans": handle.stats()["replans"],
+        "costs": astuple(meter.of_rank_0()),
+        "own_costs": astuple(meter.costs),
+    }
+    (folder / f"rank-{rank}.json").write_text(json.dumps(facts))
     distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Two ranks of one node: graphs are compiled once for both, and hot sets agree."""
+"""Two ranks of one node, started by torchrun: graphs are compiled once for both, and hot sets agree."""
 
 import json
 import os
@@ -10,26 +10,15 @@ from typing import Any
 import fakes
 
 TESTS = Path(fakes.__path__[0]).parent
+RANKS = 2
 
 
 def ranks(folder: Path) -> list[dict[str, Any]]:
     environment = os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(TESTS / "fakes" / "rank_process.py"), str(rank), str(folder)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [process.communicate(timeout=180)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0]
-    return [json.loads(text.splitlines()[-1]) for text in said]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+    script = [str(TESTS / "fakes" / "rank_process.py"), str(folder)]
+    subprocess.run([*torchrun, *script], env=environment, check=True, timeout=180)
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(RANKS)]
 
 
 def test_one_rank_gets_each_graph_and_the_other_finds_it_on_disk_and_hot_sets_agree(tmp_path: Path) -> None:
