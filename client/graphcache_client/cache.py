@@ -47,7 +47,8 @@ BAD_DOWNLOADS = 2
 class CachedGraph:
     """A checked graph on this node's disk, and where it came from.
 
-    ``tier``: memory, disk, service (was ready), joined (waited for another's compile), compiled (here).
+    ``tier``: memory, disk, service (was there, or a worker made it because this one asked first), joined (waited for a
+    compile that another asked for), compiled (here).
     """
 
     key: GraphKey

@@ -33,7 +33,8 @@ class ResolveRequest(WireModel):
 
 
 class Ready(WireModel):
-    """``joined``: this answer was held open until another's compile was published; else the graph was there."""
+    """``joined``: the answer was held open for a compile that another had asked for; else the graph was there, or this
+    asker was the first."""
 
     state: Literal["ready"] = "ready"
     artifact: Artifact
