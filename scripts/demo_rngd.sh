@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The demo with graphs of the real RNGD compiler: a small MoE, trained through the lowered graphs where no NPU is.
 #   --real-size   one layer of Qwen3-30B-A3B instead, on one node: E 32, H 2048, F 768, 64 rows. Without an NPU the
-#                 lowered graphs take minutes a call, so the whole takes an hour or two; docs/rngd.md has the times.
+#                 lowered graphs take minutes a call, so the whole takes half an hour or more; docs/rngd.md has the times.
 # Further options go to the demo (python -m graphcache_runtime.demo --help).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
