@@ -10,7 +10,6 @@ from graphcache_service.db.models import (
     ArtifactRow,
     BlobRow,
     CompileRow,
-    GraphKeyRow,
     UsageBatchRow,
     WaitRow,
     WorkerRow,
@@ -79,12 +78,6 @@ async def known_compile_s(
         .order_by(ArtifactRow.id)
     )
     return {row.key_digest: (row.namespace, row.compile_s) for row in rows}
-
-
-async def known_keys(session: AsyncSession, key_digests: Collection[str]) -> set[str]:
-    """Which of these digests the service knows the keys of."""
-    rows = await session.scalars(select(GraphKeyRow.key_digest).where(GraphKeyRow.key_digest.in_(key_digests)))
-    return set(rows)
 
 
 async def forget_before(session: AsyncSession, before: float) -> None:
