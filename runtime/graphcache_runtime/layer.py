@@ -18,6 +18,7 @@ from graphcache_runtime.device_calls import DeviceCalls
 from graphcache_runtime.host.path import HostPath
 from graphcache_runtime.host.weight_gradients import WeightGradients
 from graphcache_runtime.keys import ExpertKeys
+from graphcache_runtime.planning.costs import Costs
 from graphcache_runtime.planning.hotset import RouterCounts, replanned
 from graphcache_runtime.planning.manifest_plan import Training, planned_keys
 from graphcache_runtime.recompute import PlanMemory
@@ -111,9 +112,14 @@ class HotLayer:
             return all(map(self.shared.graphs.is_loaded, self._keys(backward, slots, bucket)))
 
         costs = self.shared.costs.costs
-        cold = [n for expert, n in enumerate(routing.counts_E.tolist()) if n and expert not in self.hot]
-        cold_s = costs.host_s(len(cold), sum(cold)) if self.is_beside else None
+        cold_s = self._cold_s(routing, costs) if self.is_beside else None
         return self.shared.chooser.choose(slot_rows, ask, is_there, costs, cold_s)
+
+    def _cold_s(self, routing: Routing, costs: Costs) -> float:
+        """What the host takes for the experts that are not hot."""
+        hot = set(self.hot)
+        cold = [n for expert, n in enumerate(routing.counts_E.tolist()) if n and expert not in hot]
+        return costs.host_s(len(cold), sum(cold))
 
     @property
     def is_beside(self) -> bool:

@@ -82,6 +82,13 @@ def _spans(rows: HostRows) -> list[tuple[int, int, int]]:
     return spans
 
 
+def _add_products(
+    grads: WeightGradients, rows: HostRows, dh_C2F: Tensor, x_CH: Tensor, dy_CH: Tensor, a_CF: Tensor
+) -> None:
+    for expert, start, end in _spans(rows):
+        grads.add_products(expert, dh_C2F[start:end], x_CH[start:end], dy_CH[start:end], a_CF[start:end])
+
+
 BLOCK_VALUES = 512 * 1024
 """Weights converted at a time, 2 MB in fp32, stay in the cache: 3 rows through 1536 x 2048 bf16 weights took 2.9 ms,
 with the whole matrix converted first 4.9 ms, and fp32 weights 3.8 ms (AVX2)."""
@@ -132,9 +139,7 @@ class PerExpert:
         for expert, start, end in _spans(rows):
             self._times(dh_C2F[start:end], gate_up[expert], dx_CH[start:end])
         if grads is not None and x_CH is not None:
-            a_CF = gated(h_C2F, self._arena)
-            for expert, start, end in _spans(rows):
-                grads.add_products(expert, dh_C2F[start:end], x_CH[start:end], dy_CH[start:end], a_CF[start:end])
+            _add_products(grads, rows, dh_C2F, x_CH, dy_CH, gated(h_C2F, self._arena))
         return dx_CH
 
     def _times_transposed(self, rows: Tensor, matrix: Tensor, out: Tensor) -> None:
@@ -200,9 +205,7 @@ class Grouped:
         da_CF = functional.grouped_mm(dy_CH, down, offs=offsets)
         dh_C2F = gated_backward(h_C2F, da_CF, self._arena)
         if grads is not None and x_CH is not None:
-            a_CF = gated(h_C2F, self._arena)
-            for expert, start, end in _spans(rows):
-                grads.add_products(expert, dh_C2F[start:end], x_CH[start:end], dy_CH[start:end], a_CF[start:end])
+            _add_products(grads, rows, dh_C2F, x_CH, dy_CH, gated(h_C2F, self._arena))
         return functional.grouped_mm(dh_C2F, gate_up, offs=offsets)
 
 
